@@ -7,7 +7,7 @@ import threading
 import pyarrow
 import pytest
 
-from xump import INFINITE, Engine, OutcomeFlag, StoreFull, always, copy_to, deliver, discard, move_to, overflow
+from xump import INFINITE, Engine, OutcomeFlag, StoreFull, always, copy_to, deliver, discard, move_to, overflow, where
 from xump.store_types import register_store
 from xump.stores.ring import RingStore
 from xump_ext.records import describe
@@ -362,3 +362,52 @@ def test_a_store_that_gets_another_name_while_it_is_open(tmp_path, kind, taken, 
 
 def size_of(kind, path):
     return (path if kind == "ring" else path / "data.mdb").stat().st_size
+
+
+# ---- conditions of the program run when there is room again
+
+@pytest.mark.parametrize(("durability", "by_thread"), [("sync", False), ("group", False), ("group", True)])
+def test_a_condition_that_ends_the_program_is_no_failure_of_the_store(tmp_path, caplog, durability, by_thread):
+    """It ends the call that wrote, or is logged by the store's thread. What waited for room goes on with the next write."""
+    raises = [False]
+
+    def condition(message):
+        if raises.pop():
+            raises.append(False)
+            raise SystemExit(3)
+        raises.append(False)
+        return True
+
+    options = RING | {"max_bytes": 8 * SEGMENT}
+    engine = Engine()
+    engine.create_store("s", "ring", path=str(tmp_path / "s"), durability=durability, group_ms=60_000, **options)
+    with engine.building():
+        engine.create_queue("jobs", store="s")
+        engine.create_queue("up")
+        engine.create_selector("up", when=always, do=move_to("jobs"), credit=INFINITE)
+        engine.create_selector("jobs", when=where(condition), do=deliver("worker"), credit=1000)
+    for _ in range(300):
+        engine.publish("up", "x", bytes(4000))
+    engine.sync()
+    count, left = 0, engine.queues["up"].ready
+    assert left > 0
+    raises[:] = [True]
+    taken = engine.take(1000)
+    count += len(taken)
+    if by_thread:
+        engine.ack(taken)
+        told = threading.Event()
+        engine.when_durable(lambda error: told.set())
+        assert told.wait(60)
+        assert "SystemExit" in caplog.text
+    else:
+        with pytest.raises(SystemExit):
+            engine.ack(taken)
+            engine.sync()
+    engine.sync()
+    while taken := engine.take(1000):
+        count += len(taken)
+        engine.ack(taken)
+        engine.sync()
+    assert count == 300
+    engine.close()

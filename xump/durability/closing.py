@@ -68,7 +68,10 @@ def close_stores(
 
 
 def raise_first(errors: list[BaseException]) -> None:
-    """Raise the first of the errors that occurred while stores were closed, if there is one. The others are logged."""
+    """Raise the first of the errors that occurred while stores were closed, if there is one. The others are logged.
+
+    Ctrl-C, or what else is no `Exception`, comes before the errors."""
+    errors = sorted(errors, key=lambda error: isinstance(error, Exception))
     for error in errors[1:]:
         logger.error("while stores were closed: %s", error, exc_info=error)
     if errors:

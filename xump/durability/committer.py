@@ -102,6 +102,7 @@ class Committer:
         self._on_its_way = 0            # bytes of a group that is being written
         self._told = False              # whether a call of the program has raised that the store failed
         self._unsynced = False          # something was written, and not synced
+        self._raised: BaseException | None = None   # by a function of the program, in a run of the graph within this turn
         self._went_on = False           # other stores may have records behind fences that are open now
         self._changed = threading.Event()
         self._closing = threading.Event()
@@ -210,7 +211,9 @@ class Committer:
             with self._writing():
                 if self.error is None:
                     self._write(self._syncs, wanted=wanted)
-        except Exception as error:
+        except BaseException as error:
+            if not isinstance(error, Exception) and threading.current_thread() is not self._thread:
+                raise       # a signal, or what a condition raises, ends a call of the program; the store's thread goes on
             logger.error("%s", error, exc_info=not isinstance(error, StoreFailed))
             self._told = told
 
@@ -313,6 +316,7 @@ class Committer:
         afterwards, so that no thread waits for two turns at once.
         """
         changed: set[Committer] = set()
+        raised: BaseException | None = None
         try:
             with uninterrupted(), self._turn:       # in this order: a handler of a signal that waited may write, too
                 _here.changed = changed
@@ -320,11 +324,14 @@ class Committer:
                     yield
                 finally:
                     _here.changed = None
+                    raised, self._raised = self._raised, None
                     if self._went_on and not self._port.alone:
                         self._went_on = False
                         changed |= self._fenced_others()
         finally:
             _write_in_turn(changed)
+        if raised is not None:
+            raise raised
 
     def _fenced_others(self) -> set[Committer]:
         """The committers of the stores that have records behind fences, perhaps of this store."""
@@ -405,7 +412,7 @@ class Committer:
             if not last and (group is not None or wanted is not None or self._port.refused):
                 self._clean(wanted or 0)
             if wanted is not None:
-                self._port.has_room(self._backend.room())       # the disk may have got room, of which nothing was written yet
+                self._tell_room()       # the disk may have got room, of which nothing was written yet
         except BaseException as error:
             self._fail(error)
             self._told = True
@@ -435,7 +442,20 @@ class Committer:
             self._port.synced(self._written)
         self._look()
         if group is not None:
-            self._port.has_room(self._backend.room())
+            self._tell_room()
+
+    def _tell_room(self) -> None:
+        """Tell the engine the room there is. It may run the graph, and so conditions of the program.
+
+        A condition that raises SystemExit, or the like, ends that run. The store has not failed: it is raised after the turn.
+        """
+        room = self._backend.room()
+        try:
+            self._port.has_room(room)
+        except Exception:
+            raise
+        except BaseException as error:
+            self._raised = self._raised or error
 
     def _clean(self, wanted: int) -> None:
         """Free the oldest part of the log, as often as the store asks for it: write its live records once more, at the end."""
@@ -447,7 +467,7 @@ class Committer:
                 return      # the store gives this part again when it is opened
             self._put(self._port.seal(), self._backend.durability != "none")
             self._backend.release(end)
-            self._port.has_room(self._backend.room())
+            self._tell_room()
 
     def _fail(self, error: BaseException) -> None:
         self.error = error
@@ -486,7 +506,7 @@ class Committer:
             if self.error is None:
                 with self._writing():
                     self._write(True)
-        except Exception as error:
+        except BaseException as error:
             errors.append(error)
 
     def finish(self, errors: list[BaseException]) -> None:
@@ -500,7 +520,7 @@ class Committer:
                     self._write(self._backend.durability != "none", last=True)
             elif not self._told:
                 self.check()
-        except Exception as error:
+        except BaseException as error:
             errors.append(error)
         finally:
             close_backend(self._backend, errors)
