@@ -60,6 +60,16 @@ class Claim:
                 for fd in (self.fd, *self._more):
                     os.close(fd)
 
+    def forsake(self) -> None:
+        """Closes the descriptor in a forked child, which owns nothing by it. The child may have claimed the file itself since, and
+        that lock would go with any descriptor of the file: then this one stays open with it."""
+        with _guard:
+            owner = _owned.get(self._key)
+            if owner is None:
+                os.close(self.fd)
+            else:
+                owner.keep(self.fd)
+
     def keep(self, fd: int) -> None:
         """Takes over a further descriptor of the file, which must stay open as long as the lock is needed."""
         self._more.append(fd)

@@ -108,7 +108,7 @@ class RingReader(Backend):
         barred, self._barred = self._barred, Closed(f"store {self.name!r} is closed")
         instances.discard(self)
         if isinstance(barred, ForkedError):
-            os.close(self._fd)
+            self._claim.forsake()
             return
         try:
             if self._usable and barred is None:

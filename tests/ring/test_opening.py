@@ -360,6 +360,31 @@ def test_a_child_owns_nothing(path):
     assert content_of(path) == (content, 0)
 
 
+def test_a_child_keeps_the_store_that_it_opened_itself(path):
+    """When it closes what it has from its parent."""
+    parents = RingStore("ring", path=path, min_bytes=0)
+    (closed, says_closed), (ready, says_ready), (go_on, says_go_on) = os.pipe(), os.pipe(), os.pipe()
+    if not (child := os.fork()):
+        os.close(says_go_on)
+        os.read(closed, 1)
+        own = RingStore("ring", path=path, min_bytes=0)
+        parents.close()
+        os.write(says_ready, b"x")
+        os.read(go_on, 1)
+        own.close()
+        os._exit(0)
+    parents.close()
+    os.write(says_closed, b"x")
+    assert os.read(ready, 1) == b"x"
+    with pytest.raises(StoreLocked, match=f"process {child}"):
+        RingStore("ring", path=path, min_bytes=0)
+    os.close(says_go_on)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    RingStore("ring", path=path, min_bytes=0).close()
+    for fd in (closed, says_closed, ready, says_ready, go_on):
+        os.close(fd)
+
+
 @pytest.mark.parametrize("left", ["half made", "blank", "second name", "an unfinished copy"])
 def test_what_a_killed_process_left_is_removed(tmp_path, left):
     path = tmp_path / "store"
