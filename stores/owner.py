@@ -61,8 +61,10 @@ class Claim:
                     os.close(fd)
 
     def forsake(self) -> None:
-        """Closes the descriptor in a forked child, which owns nothing by it. The child may have claimed the file itself since, and
-        that lock would go with any descriptor of the file: then this one stays open with it."""
+        """Closes the descriptor in a forked child, which owns nothing by it.
+
+        The child may have claimed the file itself since, and that lock would go with any descriptor of the file: then this one
+        stays open with it."""
         with _guard:
             owner = _owned.get(self._key)
             if owner is None:
