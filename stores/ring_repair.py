@@ -273,7 +273,7 @@ def _left(log: Segments, names: list[bytes], marks: list[bytes]) -> Iterator[tup
 
 
 class Mark(NamedTuple):
-    """What a MARK says of its message."""
+    """A MARK, and all that it says of its message."""
 
     position: int
     flags: int
