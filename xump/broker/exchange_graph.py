@@ -86,14 +86,19 @@ class ExchangeGraph:
             self._engine.delete_queue(queue)
 
     def bound(self, source: Exchange, binding: Binding) -> None:
-        """A binding has come."""
+        """A binding has come. If it raises, it has not."""
         with self._engine.building():
             target = binding.destination
             self.generation += target.kind == "exchange"
             to = self._made(target.name) if target.kind == "exchange" else self._engine.queues[target.name]
             made = self._made(source.name)
-            self._selectors[binding] = [
-                self._engine.create_selector(made, when=when, do=copy_to(to)) for when in self._conditions(source, binding)]
+            selectors = self._selectors[binding] = []
+            try:
+                for when in self._conditions(source, binding):
+                    selectors.append(self._engine.create_selector(made, when=when, do=copy_to(to)))
+            except BaseException:
+                self.unbound(binding)
+                raise
 
     def unbound(self, binding: Binding) -> None:
         """A binding has gone; its selector may have gone before, with its queue."""

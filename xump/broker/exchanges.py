@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from xump.broker.errors import ProtocolError
 from xump.broker.header_bindings import headers_match
+from xump.broker.queue_arguments import string
 from xump.broker.tables import Table, Typed, shown
 from xump_ext.amqp.decoder import erlang_binary
 
@@ -84,9 +85,8 @@ class Exchange:
 
     @property
     def alternate(self) -> str | None:
-        """The exchange for what no binding matches."""
-        given = self.arguments.get("alternate-exchange")
-        return None if given is None else str(given.value.decode())
+        """The exchange for what no binding matches. A name that is not UTF-8 is that of none."""
+        return string(self.arguments, "alternate-exchange")
 
     def bind(self, key: tuple[Destination, str, bytes], binding: Binding) -> bool:
         """Add a binding. False: it was there."""

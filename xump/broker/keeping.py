@@ -22,6 +22,8 @@ EXCHANGE = "amqp.exchange/"
 BINDING = "amqp.binding/"
 SERIAL_BYTES = 8
 LENGTH = struct.Struct(">I")
+AROUND = -1
+"""The level of a table that has the arguments of a client in it: those may nest as deep as in a method."""
 
 Map = MutableMapping[str, bytes]
 
@@ -71,7 +73,7 @@ def read_exchanges(meta: Map) -> Iterator[Exchange]:
     """The exchanges in the map of the store."""
     for name, kept in meta.items():
         if name.startswith(EXCHANGE):
-            about = decode_table(kept[SERIAL_BYTES:])
+            about = decode_table(kept[SERIAL_BYTES:], AROUND)
             yield Exchange(
                 name.removeprefix(EXCHANGE), about["type"].value.decode(), True, about["auto_delete"].value,
                 about["internal"].value, about["arguments"].value, serial=kept[:SERIAL_BYTES])
@@ -97,7 +99,7 @@ def read_bindings(meta: Map) -> Iterator[Kept]:
     """The bindings in a map."""
     for name, kept in list(meta.items()):
         if name.startswith(BINDING):
-            about = decode_table(kept)
+            about = decode_table(kept, AROUND)
             exchange = about.get("exchange")
             yield Kept(name, about["source"].value.decode(), about["serial"].value, about["key"].value.decode(),
                        about["arguments"].value, None if exchange is None else exchange.value.decode())

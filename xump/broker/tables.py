@@ -46,10 +46,11 @@ class BadTable(ValueError):
     """Bytes that are no table."""
 
 
-def decode_table(data: bytes) -> Table:
-    """Read the fields of a table, without the length before it. Raises BadTable."""
+def decode_table(data: bytes, level: int = 0) -> Table:
+    """Read the fields of a table, without the length before it. `level`: of how many tables it counts as a part; -1: one more than
+    usual may nest in it. Raises BadTable."""
     try:
-        return _table(data, 0, len(data), 0)
+        return _table(data, 0, len(data), level)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise BadTable(str(error)) from None
 

@@ -85,7 +85,7 @@ class Vhost:
     def _read(self) -> None:
         self.bindings.read_exchanges()
         for name, handle in list(self.engine.queues.items()):
-            if handle.store.name != self.store or name.startswith(PREFIX):
+            if handle.store.name != self.store or name.startswith(PREFIX) or handle.staged:
                 continue
             auto_delete, arguments = keeping.read_queue(handle.meta)
             queue = self.queues[name] = BrokerQueue(self.name, handle, True, None, auto_delete, arguments)

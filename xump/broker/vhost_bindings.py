@@ -1,7 +1,8 @@
 """The exchanges and bindings of a virtual host: how they come and go, in memory and in the maps of the store.
 
-A change that the store has no room for is not made: maps are changed first, in one transaction, and memory after that. Only what
-goes because a queue has gone cannot be refused: then the store forgets it later.
+What comes is in the engine first, and is written into a map after that: what the engine refuses must not stand in the store, where
+the next start would find it. What goes leaves the maps first, in one transaction, and memory after that. So a change that the
+store has no room for is not made. Only what goes because a queue has gone cannot be refused: then the store forgets it later.
 """
 
 from __future__ import annotations
@@ -112,12 +113,16 @@ class VhostBindings:
     # ---- changes
 
     def declare(self, exchange: Exchange) -> None:
-        """Add an exchange."""
-        if self._store is not None and exchange.durable:
-            exchange.serial = keeping.new_serial()
-            keeping.keep_exchange(self._store.meta, exchange)
+        """Add an exchange. If it raises, nothing has changed."""
+        try:
+            self._graph.declared(exchange)
+            if self._store is not None and exchange.durable:
+                exchange.serial = keeping.new_serial()
+                keeping.keep_exchange(self._store.meta, exchange)
+        except BaseException:
+            self._graph.deleted(exchange.name)
+            raise
         self._exchanges[exchange.name] = exchange
-        self._graph.declared(exchange)
 
     def delete(self, exchange: Exchange) -> None:
         """Remove an exchange, the bindings from it and to it, and what goes with those."""
@@ -127,16 +132,31 @@ class VhostBindings:
         self._remove(exchanges, gone)
 
     def bind(self, exchange: Exchange, destination: Destination, key: str, arguments: Table) -> bool:
-        """Bind a queue or an exchange to an exchange. Returns whether that is kept."""
+        """Bind a queue or an exchange to an exchange. Returns whether that is kept. If it raises, nothing has changed."""
         place = self._place(exchange, destination, key, arguments)
+        binding = Binding(destination, key, arguments)
+        is_new = self._add(exchange, binding)
         if place is not None:
-            keeping.keep(place.owner.meta, place.name, place.value)
-        self._add(exchange, Binding(destination, key, arguments))
+            try:
+                keeping.keep(place.owner.meta, place.name, place.value)
+            except BaseException:
+                if is_new:
+                    self._graph.unbound(binding)
+                    exchange.unbind(_key(destination, key, arguments))
+                raise
         return place is not None
 
-    def _add(self, source: Exchange, binding: Binding) -> None:
-        if source.bind(_key(binding.destination, binding.key, binding.arguments), binding):
+    def _add(self, source: Exchange, binding: Binding) -> bool:
+        """Add a binding to memory and to the engine. False: it was there."""
+        where = _key(binding.destination, binding.key, binding.arguments)
+        if not source.bind(where, binding):
+            return False
+        try:
             self._graph.bound(source, binding)
+        except BaseException:
+            source.unbind(where)
+            raise
+        return True
 
     def unbind(self, source: str, destination: Destination, key: str, arguments: Table) -> bool:
         """Remove a binding; an exchange with auto-delete goes with its last one. Returns whether the binding was kept."""
