@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import logging
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,11 +17,18 @@ from typing import Any
 
 from pamqp import commands
 
-from xump.broker.tables import Table, Typed, decode_table, encode_table
+from xump.broker.tables import NAME_BYTES_MAX, Table, Typed, decode_table, encode_table
 from xump_ext.amqp.envelope import KEYS_KIND, KIND
 from xump_ext.message.message import Message
 
+logger = logging.getLogger("xump")
+
 NO_PROPERTIES = b"\0\0"
+SHORT_BYTES_MAX = 255
+"""Of a routing key, and of a property that is a text."""
+SAID_MAX = 100
+"""Of so many headers the log says that clients do not get them."""
+_said: set[str] = set()
 
 FLAGS = {
     "content_type": 15, "content_encoding": 14, "headers": 13, "delivery_mode": 12, "priority": 11, "correlation_id": 10,
@@ -63,7 +71,7 @@ def unpacked(message: Message) -> tuple[bytes, bytes] | None:
 
 def envelope_of(message: Message) -> Envelope:
     """The envelope of a message in the engine."""
-    key = message.address.encode()
+    key = _shortened(message.address.encode())
     came = unpacked(message)
     return Envelope(b"", key, encoded_properties(message)) if came is None else Envelope(came[0], key, came[1])
 
@@ -83,12 +91,27 @@ def encoded_properties(message: Message) -> bytes:
 
 
 def table_of(message: Message) -> Table:
-    """The headers of a message that the embedding program published, as AMQP has them."""
-    return {name: typed_value(value) for name, value in message.headers.items()}
+    """The headers of a message that the embedding program published, as AMQP has them. One whose name is too long for AMQP is
+    left out: a consumer gets the rest, and the log says what it does not get."""
+    found = {}
+    for name, value in message.headers.items():
+        if len(name.encode()) <= NAME_BYTES_MAX:
+            found[name] = typed_value(value)
+        elif name not in _said and len(_said) < SAID_MAX:
+            _said.add(name)
+            logger.warning("clients of AMQP do not get header %.40r... of messages: its name has %d bytes, allowed are %d",
+                           name, len(name.encode()), NAME_BYTES_MAX)
+    return found
 
 
 def _short(text: bytes) -> bytes:
-    return bytes([min(len(text), 255)]) + text[:255]
+    text = _shortened(text)
+    return bytes([len(text)]) + text
+
+
+def _shortened(text: bytes) -> bytes:
+    """As much of a text as AMQP can say, in whole characters."""
+    return text if len(text) <= SHORT_BYTES_MAX else text[:SHORT_BYTES_MAX].decode(errors="ignore").encode()
 
 
 def join(given: dict[str, bytes]) -> bytes:
@@ -162,6 +185,8 @@ def typed_value(value: object) -> Typed:
     if isinstance(value, bool):
         return Typed("t", value)
     if isinstance(value, int):
+        if not -1 << 63 <= value < 1 << 63:
+            raise ValueError(f"an int in a header has {value.bit_length()} bits, allowed are -2**63 to 2**63 - 1")
         return Typed("l", value)
     if isinstance(value, float):
         return Typed("d", value)
@@ -170,6 +195,8 @@ def typed_value(value: object) -> Typed:
     if isinstance(value, bytes):
         return Typed("x", value)
     if isinstance(value, datetime.datetime):
+        if value.timestamp() < 0:
+            raise ValueError(f"{value} in a header is before 1970, where AMQP's timestamps begin")
         return Typed("T", int(value.timestamp()))
     if isinstance(value, Mapping):
         return Typed("F", {name: typed_value(item) for name, item in value.items()})
@@ -224,7 +251,11 @@ def message_of(address: str, body: bytes, properties: Mapping[str, Any], *, exch
     (['ann', 'bob'], 3)
     """
     others = {"message_type" if name == "type" else name: value for name, value in properties.items() if name != "headers"}
-    given = split(commands.Basic.Properties(**others).marshal())
+    try:
+        given = split(commands.Basic.Properties(**others).marshal())
+    except struct.error:
+        numbers = {name: value for name, value in others.items() if isinstance(value, int)}
+        raise ValueError(f"a number does not fit in its property: {numbers}; a priority, for instance, is 0 to 255") from None
     if properties.get("headers") is not None:
         given["headers"] = encode_table({name: typed_value(value) for name, value in properties["headers"].items()})
     priority = properties.get("priority") or 0

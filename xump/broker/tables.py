@@ -8,6 +8,8 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
+NAME_BYTES_MAX = 255
+"""Bytes of the name of a field."""
 LEVELS_MAX = 100
 """How deep tables may nest; the codec has the same limit."""
 
@@ -47,8 +49,8 @@ class BadTable(ValueError):
 
 
 def decode_table(data: bytes, level: int = 0) -> Table:
-    """Read the fields of a table, without the length before it. `level`: of how many tables it counts as a part; -1: one more than
-    usual may nest in it. Raises BadTable."""
+    """Read the fields of a table, without the length before it. `level`: how deep it counts as; -1: one more than usual may nest
+    in it. Raises BadTable."""
     try:
         return _table(data, 0, len(data), level)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -105,7 +107,7 @@ def _array(data: bytes, at: int, end: int, level: int) -> list[Typed]:
 
 
 def encode_table(table: Table) -> bytes:
-    """The fields of a table, with the length before them."""
+    """The fields of a table, with the length before them. Raises ValueError if a name is too long."""
     return _sized(b"".join(_field(name, value) for name, value in table.items()))
 
 
@@ -115,6 +117,9 @@ def _sized(data: bytes) -> bytes:
 
 def _field(name: str, value: Typed) -> bytes:
     text = name.encode("utf-8", "surrogateescape")
+    if len(text) > NAME_BYTES_MAX:
+        raise ValueError(
+            f"{name:.40}... is no name of a header or argument: it has {len(text)} bytes, allowed are {NAME_BYTES_MAX}")
     return bytes([len(text)]) + text + _encoded(value)
 
 

@@ -38,6 +38,7 @@ cdef enum:
     MESSAGE_ID = 8
     TIMESTAMP = 9
     SECOND = 1_000_000_000
+    SHORT_BYTES_MAX = 255       # of a short text, and of the name of a header
 
 EXCHANGES = "amq.x/"
 """The name of an exchange in the engine begins with it."""
@@ -60,7 +61,11 @@ cdef bytes long_octets(int64_t number):
 
 
 cdef bytes short_text(bytes text):
-    return bytes((min(len(text), 255),)) + text[:255]
+    """It has at most 255 bytes: a longer one ends with its last whole character."""
+    cdef Py_ssize_t size = min(len(text), SHORT_BYTES_MAX)
+    while size < len(text) and size and text[size] & 0xC0 == 0x80:
+        size -= 1
+    return bytes((size,)) + text[:size]
 
 
 cdef bytes sized(bytes octets):
@@ -150,9 +155,15 @@ cdef int split(const unsigned char *at, list properties) except -1:
     return 0
 
 
+cdef list encoded_names(dict headers):
+    """Headers by their names in bytes, but those with names that AMQP cannot say: they are left out, as from deliveries."""
+    return [(name, value) for name, value in [(name.encode(), value) for name, value in headers.items()]
+            if len(name) <= SHORT_BYTES_MAX]
+
+
 cdef int from_attributes(content_t *content, Before before) except -1:
     """Of a message that the embedding program published."""
-    before.headers = b"".join([named(name.encode(), value_of(value)) for name, value in headers_dict(content).items()])
+    before.headers = b"".join([named(name, value_of(value)) for name, value in encoded_names(headers_dict(content))])
     if content.priority:
         before.properties[PRIORITY] = bytes((content.priority,))
     if content.reply_to != NULL:

@@ -20,6 +20,9 @@ from xump_ext.route.offering cimport PAID, in_hands
 from xump_ext.route.routing cimport go_on
 from xump_ext.state.lazy_content cimport content_at
 
+cdef enum:
+    SHORT_BYTES_MAX = 255           # of a routing key, as of every short text of AMQP
+
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
 
@@ -366,6 +369,10 @@ cdef class Outgoing:
         cdef const char *body
         cdef bytes exchange, properties
         cdef uint32_t count = entry.delivery_count if to.counts else 0
+        if key_bytes > SHORT_BYTES_MAX:
+            key_bytes = SHORT_BYTES_MAX
+            while key_bytes and key[key_bytes] & 0xC0 == 0x80:      # a whole character is the last one
+                key_bytes -= 1
         if content.body == NULL:
             whole, body = None, headers_of(content) + content.header_bytes
         else:
@@ -377,5 +384,5 @@ cdef class Outgoing:
             envelope.list = <const unsigned char *> PyBytes_AS_STRING(properties)
             envelope.list_bytes = <uint32_t> PyBytes_GET_SIZE(properties)
         return self.output.put_deliver(
-            to.channel, to.tag, tag, redelivered, &envelope, key, <uint32_t> min(key_bytes, 255), <const unsigned char *> body,
+            to.channel, to.tag, tag, redelivered, &envelope, key, <uint32_t> key_bytes, <const unsigned char *> body,
             content.body_bytes, whole)
