@@ -2,6 +2,7 @@
 
 import json
 
+import pika
 import pytest
 from cloudevents.core.bindings.http import (
     from_http_event,
@@ -142,3 +143,31 @@ def test_a_batch_enters_whole_or_not_at_all(engine, web):
     batch = json.dumps([EVENT, EVENT]).encode()
     found = web("POST", "/queues/jobs", batch, {"Content-Type": "application/cloudevents-batch+json"})
     assert (found.status, jobs.ready) == (503, 0)
+
+
+NEWS = "/exchanges/amq.fanout"
+AS_JSON = {"Content-Type": "application/cloudevents+json"}
+SURROGATE = json.dumps(
+    {"specversion": "1.0", "id": "1", "source": "s", "type": "t", "datacontenttype": "text/plain", "data": "\ud800"})
+
+
+@pytest.mark.parametrize(("path", "body", "headers", "text"), [
+    ("/exchanges/later", b"", {"Xump-Headers": '{"x-delay": 10000000000000}'}, "x-delay of 10000000000000 ms: at most"),
+    (NEWS + "?ttl=inf", b"", {}, "ttl='inf': expected a number of seconds"),
+    (NEWS + "?priority=300", b"", {}, "a number does not fit in its property: {'priority': 300}"),
+    (NEWS, b"", {"Xump-Headers": '{"n": 9223372036854775808}'}, "an int in a header has 64 bits"),
+    (NEWS, b"", {"Xump-Headers": json.dumps({"n" * 256: 1})}, "it has 256 bytes, allowed are 255"),
+    (NEWS, b"", {"Xump-Headers": "[" * 5000}, "Xump-Headers is not JSON"),
+    ("/queues/jobs", SURROGATE.encode(), AS_JSON, "data is a text that is not Unicode"),
+    ("/queues/jobs", b"[" * 100_000, AS_JSON, "the event is not JSON"),
+])
+def test_what_amqp_or_json_cannot_say_is_the_mistake_of_who_says_it(engine, web, path, body, headers, text):
+    jobs = engine.create_queue("jobs")
+    with pika.BlockingConnection(pika.ConnectionParameters(*web.broker.address)) as connection:
+        channel = connection.channel()
+        channel.exchange_declare("later", "x-delayed-message", arguments={"x-delayed-type": "fanout"})
+        for exchange in ("later", "amq.fanout"):
+            channel.queue_bind("jobs", exchange)
+        found = web("POST", path, body, headers)
+    assert (found.status, jobs.counters()["entered"]) == (400, 0)
+    assert text in found.json["detail"]

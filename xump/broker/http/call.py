@@ -97,7 +97,7 @@ class Call:
         """The body, a JSON object. Raises `Problem` 400."""
         try:
             found = json.loads(await self.body() or b"{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Problem(400, f"the body is not JSON: {error}") from None
         if not isinstance(found, dict):
             raise Problem(400, f"the body must be a JSON object, got {type(found).__name__}")

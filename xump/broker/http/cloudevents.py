@@ -56,7 +56,7 @@ def events_in(mode: str, headers: Mapping[str, str], body: bytes) -> list[Event]
         raise Problem(415, f"events are read as {STRUCTURED} and {BATCH}, got {kind}")
     try:
         given = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Problem(400, f"the event is not JSON: {error}") from None
     if mode == "structured":
         return [_structured(given)]
@@ -81,7 +81,10 @@ def _structured(given: object) -> Event:
     if "data" not in rest:
         return _event(attributes, b"", kind)
     if isinstance(rest["data"], str) and kind is not None and not _is_json(kind):
-        return _event(attributes, rest["data"].encode(), kind)
+        try:
+            return _event(attributes, rest["data"].encode(), kind)
+        except UnicodeEncodeError as error:
+            raise Problem(400, f"data is a text that is not Unicode: {error}") from None
     return _event(attributes, json.dumps(rest["data"], separators=(",", ":")).encode(), kind or "application/json")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from aiohttp import web
@@ -29,7 +30,7 @@ async def publish(call: Call) -> web.Response:
     if exchange.internal:
         raise Problem(403, f"exchange {name!r} is internal: only other exchanges publish to it")
     address, properties = call.request.query.get("address", ""), _properties(call)
-    priority, ttl = properties.get("priority", 0), call.parameter("ttl", seconds)
+    priority, ttl = properties.get("priority", 0), call.parameter("ttl", _span)
     body = await call.body()
     with asking():
         message = message_of(address, body, properties, exchange=name)
@@ -46,6 +47,14 @@ async def publish(call: Call) -> web.Response:
     if outcome.refused:
         raise Problem(503, f"a queue that messages of exchange {name!r} go to is full", Retry_After="1")
     return answer({"queues": outcome.queues}, 201)
+
+
+def _span(text: str) -> float:
+    """A number of seconds that are also some milliseconds."""
+    found = seconds(text)
+    if not math.isfinite(found):
+        raise ValueError("expected a number of seconds, from 0 to 3155760000")
+    return found
 
 
 def _properties(call: Call) -> dict[str, Any]:

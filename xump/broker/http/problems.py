@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
+from xump.broker.errors import ProtocolError
 from xump.errors import (
     Closed,
     Conflict,
@@ -23,9 +24,10 @@ from xump.errors import (
 
 STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (QueueNotFound, 404), (StoreNotFound, 404), (SelectorNotFound, 404), (Conflict, 409), (StaleDelivery, 409),
-    (QueueFull, 503), (StoreFull, 507), (Closed, 503), (StoreFailed, 500), (ValueError, 400), (TypeError, 400),
+    (ProtocolError, 400), (QueueFull, 503), (StoreFull, 507), (Closed, 503), (StoreFailed, 500), (ValueError, 400),
+    (TypeError, 400),
 )
-"""Which status an error of the engine has; the first row that fits."""
+"""Which status an error of the engine has, or of the broker's own routing; the first row that fits."""
 
 RETRY_SECONDS = 1
 """After how many seconds a client may try again where there was no room."""

@@ -108,7 +108,7 @@ def headers_of(request: web.Request) -> dict[str, HeaderValue]:
         return found
     try:
         named = json.loads(given)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Problem(400, f"{HEADERS} is not JSON: {error}") from None
     if not isinstance(named, dict):
         raise Problem(400, f"{HEADERS} must be a JSON object, got {type(named).__name__}")
