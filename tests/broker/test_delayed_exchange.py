@@ -188,3 +188,14 @@ def test_it_and_its_messages_outlive_the_process(tmp_path, clock):
     assert run(lambda channel: channel.basic_get("jobs")) == (None, None, None)
     clock.tick(7)
     assert run(lambda channel: [headers(channel)["x-delay"] for _ in range(2)]) == [-5000, -7000]
+
+
+@pytest.mark.usefixtures("later")
+@pytest.mark.parametrize(("given", "said"), [("9" * 5000, "9" * 40), ("1" + "0" * 13, "1" + "0" * 13)])
+def test_a_text_of_many_digits_is_too_long_or_a_number(channel, engine, given, said):
+    """Python makes no int of more than 4,300 digits."""
+    publish(channel, "0" * 5000 + "0")
+    assert counts(engine) == (1, 0)
+    with pytest.raises(ChannelClosedByBroker, match=rf"406.*x-delay of {said} ms: at most 1000000000000 are possible"):
+        publish(channel, given)
+    assert counts(engine) == (1, 0)

@@ -16,6 +16,8 @@ from xump_ext.message.message import Message
 DELAY = "x-delay"
 DELAY_MAX = 10**12
 """Milliseconds: 31 years. RabbitMQ's plug-in does not delay what is above 2**32."""
+DIGITS_MAX = 20
+"""Of a number of 64 bits, with its sign."""
 
 
 class Entering(NamedTuple):
@@ -56,12 +58,12 @@ class Incoming:
         """After how many milliseconds exchanges that delay let it through, as its header `x-delay` says; 0: at once. Raises
         `ProtocolError` 406 if that is too long."""
         given = headers_of(self.properties).get(DELAY)
-        delay = 0
-        if given is not None and (given.kind in INTEGERS or (given.kind == "S" and given.value.isdigit())):
-            delay = int(given.value)
-        if delay > DELAY_MAX:
-            raise precondition(f"{DELAY} of {delay} ms: at most {DELAY_MAX} are possible")
-        return max(delay, 0)
+        if given is None or not (given.kind in INTEGERS or (given.kind == "S" and given.value.isdigit())):
+            return 0
+        digits = str(given.value) if given.kind in INTEGERS else given.value.decode().lstrip("0")
+        if len(digits) > DIGITS_MAX or int(digits or 0) > DELAY_MAX:        # Python makes no int of thousands of digits
+            raise precondition(f"{DELAY} of {digits[:2 * DIGITS_MAX]} ms: at most {DELAY_MAX} are possible")
+        return max(int(digits or 0), 0)
 
     @cached_property
     def message_id(self) -> str | None:
