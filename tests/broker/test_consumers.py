@@ -5,7 +5,7 @@ import pytest
 from tests.broker.raw_client import Link, table_of
 from tests.broker.steps import Connect
 from tests.broker.test_clients_that_misbehave import content, limited, queue_of, ready
-from xump.broker import Broker
+from xump.broker import Broker, envelope
 from xump_ext.amqp.decoder import KIND_ACK, KIND_NACK, KIND_REJECT
 from xump_ext.amqp.outgoing import Unacked
 
@@ -155,3 +155,68 @@ def test_a_book_that_goes_leaves_its_messages_outstanding(engine, book):
     book(40)
     engine.check()
     assert engine.queues["q"].outstanding == 40
+
+
+LONG_NAME = "h" * 256
+
+
+@pytest.mark.parametrize("how", ["basic.consume", "basic.get", "dead letters", "a quorum queue"])
+def test_a_header_whose_name_is_too_long_holds_up_no_consumer(link, engine, caplog, how):
+    """It is left out; the rest of the message, and other messages, come."""
+    envelope._said.clear()
+    one = link()
+    if how == "a quorum queue":
+        queue_of(one, durable=True, arguments=table_of({"x-queue-type": "quorum"}))
+    else:
+        queue_of(one)
+    if how == "dead letters":
+        one.send(1, "queue.declare", queue="dying", arguments=table_of(
+            {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "jobs", "x-message-ttl": 0}))
+        assert one.read_until({"queue.declareok"}, channel=1)
+    for number in range(2):
+        engine.publish("dying" if how == "dead letters" else "jobs", "a", b"%d" % number, {LONG_NAME: 1, "short": 2})
+    if how == "basic.get":
+        for _message in range(2):
+            one.send(1, "basic.get", queue="jobs")
+            assert one.read_until({"basic.getok"})
+    else:
+        consume(one, "c")
+        read_deliveries(one, 2)
+        if how == "a quorum queue":
+            one.send(1, "basic.nack", delivery_tag=2, multiple=True, requeue=True)
+            read_deliveries(one, 4)
+    contents = [said[3] for said in one.said if said[1] in ("basic.deliver", "basic.getok")]
+    assert [each["body"] for each in contents[:2]] == ["0", "1"]
+    for each in contents:
+        headers = each["properties"]["headers"]
+        assert headers["short"] == "l 2" and not any(len(name) > 100 for name in headers)
+    said = [record for record in caplog.records if "do not get header 'hhhh" in record.getMessage()]
+    assert len(said) == (0 if how == "dead letters" else 1)     # the core rewrites these, and has no log
+
+
+@pytest.mark.parametrize("method", ["basic.consume", "basic.get"])
+def test_a_long_address_ends_with_its_last_whole_character(link, engine, method):
+    one = link()
+    queue_of(one)
+    address = "a" + "ü" * 200                       # octet 255 is in the middle of one
+    engine.publish("jobs", address, b"x", {}, reply_to=address, correlation_id=address)
+    if method == "basic.get":
+        one.send(1, "basic.get", queue="jobs")
+        assert one.read_until({"basic.getok"})
+    else:
+        consume(one, "c")
+        read_deliveries(one, 1)
+    [said] = [said for said in one.said if said[1] in ("basic.deliver", "basic.getok")]
+    assert said[2]["routing_key"] == said[3]["properties"]["reply_to"] == said[3]["properties"]["correlation_id"] == address[:128]
+
+
+@pytest.mark.parametrize("method", ["basic.consume", "basic.get"])
+def test_what_cannot_be_sent_for_a_defect_is_outstanding_nowhere(link, engine, monkeypatch, method):
+    monkeypatch.setattr(envelope, "encoded_properties", lambda _message: 1 / 0)
+    one = link()
+    queue_of(one)
+    engine.publish("jobs", "a", b"x")
+    one.send(1, method, queue="jobs")
+    assert one.read_until({"connection.close"}) and one.last["reply_code"] == 541
+    assert not one.read_bytes(1)
+    assert (engine.queues["jobs"].ready, engine.queues["jobs"].outstanding) == (1, 0)
