@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 import pika
@@ -103,6 +104,7 @@ def test_what_the_broker_is_called(engine):
 
 LATER = """
 import sys
+import threading
 import celery
 from celery.contrib.testing import worker
 app = celery.Celery("later", broker=sys.argv[1], backend="rpc://", set_as_current=False)
@@ -143,6 +145,51 @@ def test_a_secret_that_is_updated_is_looked_at(engine):
             assert connection.channel().is_open
             with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="New secret was refused for user 'anna'"):
                 connection.update_secret("wrong", "it is time")
+
+
+def test_a_client_has_what_its_user_may_do_now(engine):
+    """Users who were changed while their clients were connected: from the next method on, also for what goes straight."""
+    nothing = {"/": dict.fromkeys(PERMISSIONS, re.compile("^$"))}
+    with Broker(engine, amqp="127.0.0.1:0", users=Users({"anna": user("anna", "secret")})) as broker:
+        engine.create_queue("jobs")
+        parameters = pika.ConnectionParameters(*broker.address, credentials=pika.PlainCredentials("anna", "secret"))
+        with pika.BlockingConnection(parameters) as connection:
+            channel, other = connection.channel(), connection.channel()
+            channel.confirm_delivery()
+            channel.basic_publish("", "jobs", b"x")
+            change(broker, Users({"anna": User("anna", hash_password("other", 2), nothing)}))
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="exchange 'amq.default' in vhost '/' refused"):
+                channel.basic_publish("", "jobs", b"x")
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="access to queue 'jobs' in vhost '/' refused"):
+                other.basic_get("jobs")
+            change(broker, Users({"anna": user("anna", "other")}))
+            connection.channel().basic_get("jobs")
+
+
+def test_a_user_who_is_none_any_more_is_disconnected(engine):
+    """And nobody else; one who is not logged in yet is told nothing."""
+    with Broker(engine, amqp="127.0.0.1:0", users=Users({name: user(name, "secret") for name in ("anna", "bert")})) as broker:
+        connections = [pika.BlockingConnection(pika.ConnectionParameters(
+            *broker.address, credentials=pika.PlainCredentials(name, "secret"))) for name in ("anna", "bert")]
+        beginning = Link("a", broker.address, [])
+        beginning.write(b"AMQP\0\0\x09\x01")
+        beginning.send(0, "connection.startok", mechanism="PLAIN", response=b"\0anna\0secret", locale="en_US")
+        assert beginning.read_until({"connection.tune"})
+        change(broker, Users({"bert": user("bert", "secret")}))
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="user 'anna' was deleted") as raised:
+            connections[0].channel()
+        assert raised.value.reply_code == 320
+        assert not beginning.read_until({"connection.openok"})
+        beginning.socket.close()
+        assert connections[1].channel().is_open
+        connections[1].close()
+
+
+def change(broker, users):
+    """In the loop of the broker, as SIGHUP does."""
+    done = threading.Event()
+    broker.loop.call_soon_threadsafe(lambda: (broker.change_users(users), done.set()))
+    assert done.wait(10)
 
 
 def test_who_may_publish_under_another_name(engine):

@@ -1,5 +1,6 @@
 """A client that vanishes, stalls, floods or sends nonsense harms nobody else."""
 
+import dataclasses
 import socket
 import struct
 import time
@@ -8,8 +9,8 @@ import pika
 import pytest
 
 import xump
-from tests.broker.raw_client import Link
-from tests.broker.steps import Connect
+from tests.broker.raw_client import Link, table_of
+from tests.broker.steps import Connect, Publish
 from xump.broker import Broker, Limits
 
 
@@ -253,3 +254,85 @@ def bodies_in(got):
         if kind == 3:
             yield got[at + 7:at + 7 + size]
         at += 8 + size
+
+
+def test_a_client_that_closes_and_reads_nothing_is_disconnected(link, broker, engine):
+    """What it was sent is more than its socket and ours hold; it has so long to read that as to answer."""
+    engine.create_queue("jobs")
+    engine.publish("jobs", "", b"x" * (32 << 20))
+    one, other = link(), link()
+    connection = next(iter(broker.connections))
+    connection.limits = dataclasses.replace(connection.limits, handshake_seconds=0.01, output_bytes_max=1 << 30)
+    one.send(1, "basic.get", queue="jobs")
+    one.send(0, "connection.close", reply_code=200, reply_text="", class_id=0, method_id=0)
+    while connection in broker.connections:
+        ready(other)
+    assert ready(other) == 1
+
+
+def test_a_refused_consumer_of_replies_leaves_no_queue(link, engine):
+    """It is not refused for its arguments, which mean nothing there."""
+    one = link()
+    for number, (no_ack, answer) in enumerate([(False, "channel.close"), (True, "basic.consumeok"), (True, "channel.close")]):
+        channel = (1, 2, 2)[number]
+        one.send(channel, "basic.consume", queue="amq.rabbitmq.reply-to", no_ack=no_ack, consumer_tag=str(number),
+                 arguments=table_of({"x-priority": "high", "x-stream-offset": 5}))
+        assert one.read_until({answer}, channel=channel)
+        assert len(engine.queues) == (0, 1, 0)[number]
+
+
+MISTAKES = {
+    "arguments": {"durable": True, "arguments": {"x-own": "x" * 70_000}},
+    "the routing key of dead letters": {"arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "x" * 70_000}},
+    "the exchange of dead letters": {"arguments": {"x-dead-letter-exchange": "x" * 70_000}},
+    "bytes that UTF-8 says in three": {"arguments": {"x-dead-letter-exchange": ("S", b"\xff" * 30_000)}},
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_what_the_engine_cannot_keep_ends_the_channel(what, engine, tmp_path):
+    engine.create_store("disk", "ring", path=str(tmp_path / "disk.xump"))
+    with Broker(engine, amqp="127.0.0.1:0", store="disk") as broker:
+        one = Link("a", broker.address, [])
+        one.connect(Connect())
+        fields = {**MISTAKES[what], "arguments": table_of(MISTAKES[what]["arguments"])}
+        one.send(1, "queue.declare", queue="jobs", **fields)
+        assert one.read_until({"channel.close"}) and one.last["reply_code"] == 406, one.said
+        assert not engine.queues
+        one.socket.close()
+
+
+@pytest.mark.parametrize(("given", "limit"), [(2, 3), (65_534, 65_535), (65_535, None), (2**62, None), (-1, 1)])
+def test_a_delivery_limit_beyond_what_is_counted_is_none(link, engine, given, limit):
+    queue_of(link(), durable=True, arguments=table_of({"x-queue-type": "quorum", "x-delivery-limit": ("l", given)}))
+    assert engine.queues["jobs"].delivery_limit == limit
+
+
+OWN = {"queue.declare": {"passive": True}, "basic.get": {}, "basic.consume": {}, "queue.purge": {}, "queue.delete": {},
+       "queue.bind": {"exchange": "amq.fanout"}}
+
+
+@pytest.mark.parametrize("method", OWN)
+@pytest.mark.parametrize(("kind", "code"), [("transit", 403), ("staged", 404)])
+def test_queues_that_the_program_keeps_to_itself(link, engine, method, kind, code):
+    engine.create_queue("own", **{kind: True})
+    one = link()
+    one.send(1, method, queue="own", **OWN[method])
+    if (method, kind) == ("queue.delete", "staged"):
+        assert one.read_until({"queue.deleteok"})           # there is none for clients: RabbitMQ says the same
+    else:
+        assert one.read_until({"channel.close"}) and one.last["reply_code"] == code
+    assert "own" in engine.queues and not engine.selectors
+
+
+@pytest.mark.parametrize("kind", ["transit", "staged"])
+def test_nothing_goes_by_the_default_exchange_where_no_client_finds_a_queue(link, engine, kind):
+    """Be it looked at on its way or not."""
+    own = engine.create_queue("own", **{kind: True})
+    one = link()
+    one.send(1, "queue.declare", queue="own")
+    assert one.read_until({"channel.close"}) and one.last["reply_code"] == 403
+    for properties in ({}, {"user_id": "guest"}):
+        one.publish(Publish(key="own", mandatory=True, properties=properties, channel=2))
+        assert one.read_until({"basic.return"}, channel=2)
+    assert own.counters()["entered"] == 0

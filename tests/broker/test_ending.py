@@ -14,9 +14,10 @@ from tests.broker.test_clients_that_misbehave import content, queue_of
 from tests.broker.test_consumers import consume, delivered, read_deliveries
 from tests.broker.test_serve import serve  # noqa: F401 — a fixture
 from xump import Engine
-from xump.broker import Broker
+from xump.broker import Broker, vhost
 from xump.broker.connection import Connection
 from xump.broker.limits import Limits
+from xump.errors import XumpError
 from xump.watch import Watch
 
 LONG = 60.0
@@ -188,3 +189,59 @@ def test_a_connection_that_was_let_in_just_before_the_end_is_closed(engine):
         return said, len(broker.connections)
 
     assert asyncio.run(last_words()) == (b"", 0)
+
+
+@pytest.mark.parametrize("ack_timeout", [0.0, LONG])
+def test_a_durable_queue_with_auto_delete_outlives_the_end(tmp_path, ack_timeout):
+    """As it outlives a crash: its consumers have gone since the broker has. After the start it goes with its last one."""
+    for number in range(2):
+        with Engine(hop_limit=1024) as engine:
+            engine.create_store("disk", "ring", path=str(tmp_path / "disk.xump"))
+            with Broker(engine, amqp="127.0.0.1:0", store="disk") as broker:
+                link = Link("a", broker.address, [])
+                link.connect(Connect())
+                queue_of(link, durable=True, auto_delete=True)
+                queue_of(link, "passing", auto_delete=True)
+                if number == 0:
+                    link.write(b"".join(content(b"x")))
+                    consume(link, "mine")
+                    link.send(1, "basic.consume", queue="passing", consumer_tag="other")
+                    assert link.read_until({"basic.consumeok"})
+                    thread = ending(broker, ack_timeout=ack_timeout)
+                    read_deliveries(link, 1)
+                    if ack_timeout:
+                        link.send(1, "basic.nack", delivery_tag=1, requeue=True)
+                    link.read_until({"connection.close"})
+                    thread.join()
+                    assert list(engine.queues) == ["jobs"]
+                else:
+                    assert engine.queues["jobs"].ready == 1
+                    consume(link, "mine")
+                    link.send(1, "basic.cancel", consumer_tag="mine")
+                    assert link.read_until({"basic.cancelok"})
+                    link.send(2, "queue.declare", queue="jobs", passive=True)
+                    assert link.read_until({"channel.close"}) and link.last["reply_code"] == 404
+                link.socket.close()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a defect"), XumpError("a store failed")])
+def test_an_error_of_what_falls_due_does_not_end_that(engine, monkeypatch, caplog, error):
+    monkeypatch.setattr(vhost, "PAUSE_SECONDS", 0.0)
+    calls, done, tick = [], threading.Event(), engine.tick
+
+    def fails_twice():
+        calls.append(1)
+        if len(calls) < 3:
+            raise error
+        tick()
+        done.set()
+
+    monkeypatch.setattr(engine, "tick", fails_twice)
+    with Broker(engine, amqp="127.0.0.1:0"):
+        engine.create_queue("late")
+        jobs = engine.create_queue("jobs", dead_letter="late")
+        jobs.publish("", ttl=0.001)
+        assert done.wait(LONG)
+        assert (jobs.ready, engine.queues["late"].ready) == (0, 1)
+    said = [record.exc_info[1] for record in caplog.records if "an error of what fell due in" in record.getMessage()]
+    assert said == [error, error]

@@ -20,9 +20,9 @@ def begun(tmp_path):
             engine.create_store("broker", "ring", path=str(tmp_path / "broker.xump"))
             with Broker(engine, amqp="127.0.0.1:0", store="broker") as broker:
                 link = Link("a", broker.address, [])
-                link.connect(Connect())
-                yield broker, link
-                link.socket.close()
+                with link.socket:
+                    link.connect(Connect())
+                    yield broker, link
             engine.check()
     return begin
 
@@ -93,10 +93,13 @@ def test_a_binding_that_has_no_room_in_its_map_is_not_there(begun):
     with begun() as (broker, link):
         vhost = broker.vhosts["/"]
         ask(link, "queue.declare", queue="jobs", durable=True)
-        ask(link, "queue.bind", queue="jobs", exchange="amq.headers", arguments={"a": value_of(1)})
+        ask(link, "queue.bind", queue="jobs", exchange="amq.headers", arguments={"a": value_of("u" * 40_000)})
+        ask(link, "queue.bind", queue="jobs", exchange="amq.headers", arguments={"a": value_of("u" * 40_000)})
         link.send(1, "queue.bind", queue="jobs", exchange="amq.headers", arguments={"a": value_of("v" * 70_000)})
-        assert not link.read_until({"queue.bindok"}) and link.last["reply_code"] == 506
-        assert len(vhost.exchanges["amq.headers"].bindings) == len(vhost.engine.selectors) == 1
+        assert not link.read_until({"queue.bindok"}, channel=1) and link.last["reply_code"] == 406
+        link.send(2, "queue.bind", queue="jobs", exchange="amq.headers", arguments={"a": value_of("v" * 40_000)})
+        assert not link.read_until({"queue.bindok"}, channel=2) and link.last["reply_code"] == 506
+        assert (len(vhost.exchanges["amq.headers"].bindings), len(vhost.engine.selectors)) == (1, 2)    # one for texts, one for bytes
 
 
 def test_what_an_older_broker_kept_for_a_staged_queue_counts_for_nothing(begun):

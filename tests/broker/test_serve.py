@@ -274,7 +274,11 @@ def test_sighup_reads_the_users_again(serve, tmp_path):
     served.process.send_signal(signal.SIGHUP)
     assert "the users stay as they were" in served.process.stderr.readline()
     served.connect("anna", "other").close()
-    connection.close()
+    path.write_text("users = {}")
+    served.process.send_signal(signal.SIGHUP)
+    with pytest.raises(exceptions.ConnectionClosedByBroker, match="user 'anna' was deleted"):
+        while True:
+            connection.process_data_events(time_limit=1)
 
 
 def test_passwords_are_hashed():

@@ -43,21 +43,31 @@ def consume(channel: Channel, call: Call) -> None:
     tag = call.consumer_tag or f"amq.ctag-{base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip('=')}"
     if tag in channel.consumers:
         raise ProtocolError(530, f"attempt to reuse consumer tag '{tag}'")
-    queue = _reply_queue(channel, call) if name == REPLY_TO else channel.queue(call.queue)
-    if "x-stream-offset" in call.arguments:
-        raise unknown_to("x-stream-offset", queue.what, "quorum" if queue.is_quorum else "classic")
-    priority = call.arguments.get("x-priority")
-    if priority is not None and priority.kind not in INTEGERS:
-        raise precondition(f"invalid arg 'x-priority' for {queue.what}: \"expected integer, got {TYPE_NAMES[priority.kind]}\"")
-    if queue.exclusive_consumer or (call.exclusive and (len(queue.consumers) or queue.consumers.single_active)):
-        raise refused(f"{queue.what} in exclusive use")
-    consumer = Consumer(
-        channel, queue, tag, call.no_ack, call.exclusive, channel.prefetch, priority.value if priority else 0, call.arguments)
+    if name == REPLY_TO:
+        queue, priority = _reply_queue(channel, call), 0        # its arguments mean nothing there, as in RabbitMQ
+    else:
+        queue = channel.queue(call.queue)
+        priority = _priority(call, queue)
+        if queue.exclusive_consumer or (call.exclusive and (len(queue.consumers) or queue.consumers.single_active)):
+            raise refused(f"{queue.what} in exclusive use")
+    consumer = Consumer(channel, queue, tag, call.no_ack, call.exclusive, channel.prefetch, priority, call.arguments)
     channel.consumers[tag] = consumer
     channel.vhost.add_consumer(consumer)
     if not call.nowait:
         channel.answer(encode(commands.Basic.ConsumeOk, consumer_tag=tag))
     channel.answers.add(lambda: channel.vhost.begin_consumer(consumer))
+
+
+def _priority(call: Call, queue: BrokerQueue) -> int:
+    """The priority of a consumer, if its arguments are good."""
+    if "x-stream-offset" in call.arguments:
+        raise unknown_to("x-stream-offset", queue.what, "quorum" if queue.is_quorum else "classic")
+    priority = call.arguments.get("x-priority")
+    if priority is None:
+        return 0
+    if priority.kind not in INTEGERS:
+        raise precondition(f"invalid arg 'x-priority' for {queue.what}: \"expected integer, got {TYPE_NAMES[priority.kind]}\"")
+    return int(priority.value)
 
 
 def _reply_queue(channel: Channel, call: Call) -> BrokerQueue:

@@ -223,6 +223,13 @@ class Broker:
         self._runs = False
         self._ended.set()
 
+    def change_users(self, users: Users) -> None:
+        """From now on these may log in. Clients that are connected have what the new ones may do from their next method on; the
+        connection of a user who is none any more is closed (320). Call it in the broker's loop."""
+        self.users = users
+        for connection in list(self.connections):
+            connection.look_up_user()
+
     async def serve(self) -> None:
         """Listen, until `stop` is called or the task is cancelled."""
         await self.start()

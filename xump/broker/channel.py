@@ -17,7 +17,7 @@ from xump._arguments import COUNT_MAX
 from xump.broker.channel_transaction import ChannelTransaction
 from xump.broker.consumers import Consumer
 from xump.broker.envelope import annex, envelope_of, join, split, with_header
-from xump.broker.errors import ProtocolError, not_found, precondition, refused
+from xump.broker.errors import ProtocolError, precondition, refused
 from xump.broker.incoming import Incoming, Outcome
 from xump.broker.method_answers import Answers
 from xump.broker.methods import encode
@@ -102,10 +102,15 @@ class Channel:
 
     def got(self, delivery: Delivery, no_ack: bool, left: int, says_count: bool) -> None:
         """Send a message that basic.get has taken. `says_count`: with a header that says how often it came before."""
-        message, redelivered = delivery.message, delivery.redelivered
-        envelope = envelope_of(message)
-        if says_count:
-            envelope.properties = with_header(envelope.properties, "x-delivery-count", Typed("l", delivery.delivery_count - 1))
+        try:
+            message, redelivered = delivery.message, delivery.redelivered
+            envelope = envelope_of(message)
+            if says_count:
+                envelope.properties = with_header(
+                    envelope.properties, "x-delivery-count", Typed("l", delivery.delivery_count - 1))
+        except BaseException:
+            self.give_back(delivery)
+            raise
         if no_ack:
             with suppress(StaleDelivery):       # its queue was deleted while the answer waited
                 delivery.ack()
@@ -316,9 +321,7 @@ class Channel:
             if not self.last_queue:
                 raise ProtocolError(404, "no previously declared queue")
             name = self.last_queue
-        queue = self.vhost.find_queue(name)
-        if queue is None:
-            raise not_found(f"queue '{name}' in vhost '{self.vhost.name}'")
+        queue = self.vhost.queue(name)
         self.check_owner(queue)
         return queue
 

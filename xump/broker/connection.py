@@ -27,7 +27,7 @@ from xump.broker.errors import ProtocolError, precondition, reply_text
 from xump.broker.memory import REASON
 from xump.broker.methods import Call, UnknownMethod, decode, encode
 from xump.broker.tables import Table, Typed
-from xump.errors import Closed, StoreFull
+from xump.errors import Closed, QueueNotFound, StoreFull
 from xump_ext.amqp.decoder import CHANNEL_ERROR, ERROR, METHOD, NEED, Decoder
 from xump_ext.amqp.outgoing import Outgoing
 from xump_ext.amqp.output import Output
@@ -350,6 +350,8 @@ class Connection(asyncio.BufferedProtocol):
         """Carry out a method. False: a store has to make room first, and nothing has changed."""
         try:
             carry_out(channel, call)
+        except QueueNotFound as error:              # another thread deleted it just now
+            raise ProtocolError(404, str(error.args[0])) from error
         except StoreFull as error:
             if not self.vhost.engine.pressed:
                 raise precondition(str(error)) from error
@@ -462,8 +464,11 @@ class Connection(asyncio.BufferedProtocol):
             self._go_on("output")
         if self.paused or self.state != "running" or self._outgoing is None or self.vhost.engine.closed:
             return
-        with self.vhost.engine.not_waiting():       # what needs no ack is settled
-            more = self._outgoing.drain(FLUSH_BYTES, self.broker.loop.time())
+        self._guard(0, self._deliver, 0)
+
+    def _deliver(self) -> None:
+        assert self._outgoing is not None
+        more = self._outgoing.drain(FLUSH_BYTES, self.broker.loop.time())
         self.flush()
         if more:
             self.drain_soon()
@@ -507,6 +512,16 @@ class Connection(asyncio.BufferedProtocol):
         if not self.user.may(self.vhost.name, permission, name):
             raise ProtocolError(
                 403, f"access to {kind} '{name}' in vhost '{self.vhost.name}' refused for user '{self.user.name}'")
+
+    def look_up_user(self) -> None:
+        """The users have changed: it has what the user may do now; one who has gone is disconnected, as by RabbitMQ."""
+        if not hasattr(self, "user"):
+            return
+        user = self.broker.users.get(self.user.name)
+        if user is None:
+            self.fail(ProtocolError(320, f"user '{self.user.name}' was deleted", 0))
+        else:
+            self.user = user
 
     def capable(self, name: str) -> bool:
         """Whether the client says that it can do something."""
@@ -554,12 +569,13 @@ class Connection(asyncio.BufferedProtocol):
         self._finish()
 
     def _finish(self) -> None:
-        """Write what there is, and close."""
+        """Write what there is, and close; a client that does not read that has so long for it as for its answers."""
         self.flush()
         while self._pieces and not self.transport.is_closing():
             self.transport.write(self._pieces.popleft())
         self.state = "closed"
         self.transport.close()
+        self._wait_for(self.limits.handshake_seconds)
 
     def abort(self) -> None:
         """Close at once."""
@@ -581,7 +597,7 @@ class Connection(asyncio.BufferedProtocol):
         self._deadline = self.broker.loop.call_later(seconds, self._too_slow)
 
     def _too_slow(self) -> None:
-        if self.state not in ("running", "closed"):
+        if self.state != "running":
             self.abort()
 
     def _end(self) -> None:

@@ -94,8 +94,8 @@ class ExchangeGraph:
             made = self._made(source.name)
             selectors = self._selectors[binding] = []
             try:
-                for when in self._conditions(source, binding):
-                    selectors.append(self._engine.create_selector(made, when=when, do=copy_to(to)))
+                selectors.extend(
+                    self._engine.create_selector(made, when=when, do=copy_to(to)) for when in self._conditions(source, binding))
             except BaseException:
                 self.unbound(binding)
                 raise

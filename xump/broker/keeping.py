@@ -13,9 +13,10 @@ import struct
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 
-from xump.broker.errors import ProtocolError
+from xump.broker.errors import ProtocolError, precondition
 from xump.broker.exchanges import Exchange
 from xump.broker.tables import Table, Typed, decode_table, encode_table, text
+from xump_ext.log.meta import MAP_BYTES_MAX
 
 QUEUE = "amqp.queue"
 EXCHANGE = "amqp.exchange/"
@@ -52,8 +53,10 @@ def new_serial() -> bytes:
 
 
 def queue_map(auto_delete: bool, arguments: Table) -> dict[str, bytes]:
-    """The entries that the map of a queue has from the start."""
-    return {QUEUE: bytes([auto_delete]) + _fields(arguments)}
+    """The entries that the map of a queue has from the start. Raises `ProtocolError` 406 if the arguments are too long."""
+    value = bytes([auto_delete]) + _fields(arguments)
+    _check_size("arguments of a durable queue", QUEUE, value)
+    return {QUEUE: value}
 
 
 def read_queue(meta: Map) -> tuple[bool, Table]:
@@ -106,11 +109,18 @@ def read_bindings(meta: Map) -> Iterator[Kept]:
 
 
 def keep(meta: Map, name: str, value: bytes) -> None:
-    """Write into a map. Raises `ProtocolError` 506 if it has no room."""
+    """Write into a map. Raises `ProtocolError`: 406 if no map has room for so much, 506 if this one has none any more."""
+    _check_size("a durable exchange or binding, with its arguments,", name, value)
     try:
         meta[name] = value
     except ValueError as error:
         raise ProtocolError(506, str(error)) from None
+
+
+def _check_size(what: str, name: str, value: bytes) -> None:
+    size = len(name.encode()) + len(value)
+    if size > MAP_BYTES_MAX:
+        raise precondition(f"{what} may have {MAP_BYTES_MAX} bytes, got {size}")
 
 
 def _fields(table: Table) -> bytes:

@@ -33,7 +33,7 @@ class Limits:
     unacked_max: int = 1 << 20
     """Unacknowledged messages of a consumer; it is sent no more until some are settled."""
     handshake_seconds: float = 10.0
-    """Until the client is logged in."""
+    """Until the client is logged in; and at its end, until it has read and answered what is left."""
     output_bytes_max: int = 1 << 20
     """Beyond so many bytes that a client does not read, nothing more is read from it."""
     stalled_seconds: float = 15.0

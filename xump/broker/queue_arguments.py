@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from xump._arguments import COUNT_MAX
+from xump._arguments import COUNT_MAX, DELIVERIES_MAX
+from xump._queue_properties import REWRITER_BYTES_MAX
 from xump.broker.errors import ProtocolError, precondition
 from xump.broker.tables import INTEGERS, TYPE_NAMES, Table, Typed, plain, shown
 from xump_ext.amqp.dead_letters import EXCHANGES
 
+NAME_BYTES_MAX = REWRITER_BYTES_MAX - 16
+"""Of the exchange of dead letters, and of their routing key, in UTF-8: they are in the argument of a rewriter, or as long."""
 EXPIRES_MS_MAX = 315_360_000_000
 """The longest time that RabbitMQ takes: ten years."""
 
@@ -56,6 +59,13 @@ def _text(typed: Typed) -> str | None:
     return None if typed.kind == "S" else _unacceptable(typed)
 
 
+def _name(typed: Typed) -> str | None:
+    """The engine keeps it with the queue."""
+    wrong = _text(typed)
+    size = 0 if wrong else len(_as_utf8(typed.value.decode(errors="surrogateescape")).encode())
+    return wrong or (f"{{max_length_exceeded,{size}}}" if size > NAME_BYTES_MAX else None)
+
+
 def _bool(typed: Typed) -> str | None:
     return None if typed.kind == "t" else _unacceptable(typed)
 
@@ -73,8 +83,8 @@ def _one_of(wrong_value: str, *allowed: bytes) -> Callable[[Typed], str | None]:
 CHECKS: dict[str, Callable[[Typed], str | None]] = {
     "x-expires": _expires,
     "x-message-ttl": _time,
-    "x-dead-letter-exchange": _text,
-    "x-dead-letter-routing-key": _text,
+    "x-dead-letter-exchange": _name,
+    "x-dead-letter-routing-key": _name,
     "x-dead-letter-strategy": _one_of("invalid_dlx_strategy", b"at-most-once", b"at-least-once"),
     "x-max-length": _count,
     "x-max-length-bytes": _count,
@@ -213,7 +223,9 @@ def engine_properties(arguments: Table) -> dict[str, Any]:
         properties["priority"] = priority
     limit = arguments.get("x-delivery-limit")
     if limit is not None and limit.kind in INTEGERS:    # RabbitMQ does not look at it: what is no number limits nothing
-        properties["delivery_limit"] = max(limit.value, 0) + 1      # it counts what comes after the first
+        most = max(limit.value, 0) + 1                              # it counts what comes after the first
+        if most <= DELIVERIES_MAX:                                  # no more are counted: that is no limit
+            properties["delivery_limit"] = most
     if ("limit" in properties or "limit_bytes" in properties) and not refuses:
         properties["when_full"] = "drop_to_fit"
     elif "limit_bytes" in properties and string(arguments, "x-overflow") == "reject-publish":

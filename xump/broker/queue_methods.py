@@ -49,6 +49,7 @@ def _declare(channel: Channel, call: Call) -> BrokerQueue:
     name = call.queue or f"amq.gen-{base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip('=')}"
     durable = call.durable and not call.exclusive
     channel.connection.check("configure", "queue", name)
+    vhost.check_is_clients(name, declared=True)
     existing = vhost.find_queue(name)
     what = f"queue '{name}' in vhost '{vhost.name}'"
     if existing is not None:
@@ -81,6 +82,7 @@ def delete(channel: Channel, call: Call) -> None:
     """queue.delete."""
     name = without_breaks(call.queue) or channel.last_queue
     channel.connection.check("configure", "queue", name)
+    channel.vhost.check_is_clients(name)
     queue = channel.vhost.find_queue(name)
     kept = queue is not None and queue.stored
 

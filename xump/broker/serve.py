@@ -155,7 +155,8 @@ def _told(path: str | None, url: str | None) -> Iterator[None]:
 def _read_again(broker: Broker, path: str) -> None:
     """The users have changed; if the file is wrong, those of before stay."""
     try:
-        broker.users, vhosts = read_users(path)
+        users, vhosts = read_users(path)
+        broker.change_users(users)
         new = [name for name in vhosts if name not in broker.vhosts]
         if new:
             names = ", ".join(map(repr, new))

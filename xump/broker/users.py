@@ -84,6 +84,10 @@ class Users:
             return user
         return user if self._holds(name, password, user.password if user is not None else NOBODY) and user is not None else None
 
+    def get(self, name: str) -> User | None:
+        """The user of this name, or None."""
+        return self._users.get(name)
+
     def renew(self, user: User, secret: bytes) -> User | None:
         """The user as the file has it now, if the password is right."""
         now = self._users.get(user.name)

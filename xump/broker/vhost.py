@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from xump._aio_wait import wait
 from xump.broker import keeping
 from xump.broker.envelope import headers_of
-from xump.broker.errors import not_found
+from xump.broker.errors import not_found, refused
 from xump.broker.exchange_graph import PREFIX, ExchangeGraph
 from xump.broker.exchanges import Destination, Exchange, standard
 from xump.broker.incoming import Entering, Incoming, Outcome
@@ -25,7 +25,7 @@ from xump.broker.queue_arguments import engine_properties, string
 from xump.broker.queues import BrokerQueue, is_stored
 from xump.broker.tables import Table
 from xump.broker.vhost_bindings import VhostBindings
-from xump.errors import Closed, QueueFull, QueueNotFound, StoreFull, XumpError
+from xump.errors import Closed, QueueFull, QueueNotFound, StoreFull
 from xump_ext.amqp.inlet import Inlet
 from xump_ext.amqp.outgoing import Subscription
 
@@ -42,6 +42,8 @@ logger = logging.getLogger("xump")
 
 HOP_LIMIT = 1024
 """The hop limit that an engine for AMQP should have: kombu's delays are 28 levels of queues, a copy and a dead letter each."""
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 60.0
+"""How long after an error of what falls due it is looked at again: twice as long each time, from the first to the last."""
 USERS_MAX = 1000
 """Of so many users it is remembered which exchanges they may write to."""
 
@@ -114,7 +116,8 @@ class Vhost:
     # ---- queues
 
     def queue(self, name: str) -> BrokerQueue:
-        """The queue, or `ProtocolError` 404. Queues of the embedding program are queues as any other."""
+        """The queue, or `ProtocolError` 404; 403 for what the program keeps to itself. Its other queues are queues as any."""
+        self.check_is_clients(name)
         found = self.find_queue(name)
         if found is None:
             raise not_found(f"queue '{name}' in vhost '{self.name}'")
@@ -128,11 +131,19 @@ class Vhost:
             return found
         if found is not None:
             self._ended(found)
-        if handle is None or name.startswith(PREFIX):
+        if handle is None or name.startswith(PREFIX) or handle.staged or handle.transit:
             return None
         adopted = BrokerQueue(self.name, handle, is_stored(handle), None, False, {})
         self.queues[name] = adopted
         return adopted
+
+    def check_is_clients(self, name: str, *, declared: bool = False) -> None:
+        """Refuse a transit queue of the program, which keeps nothing that a client could get; and a staged one, if it is to be
+        declared. A client that does not declare it finds no staged queue."""
+        handle = self.engine.queues.get(name)
+        if handle is not None and not name.startswith(PREFIX) and (handle.transit or (declared and handle.staged)):
+            kind = "transit" if handle.transit else "staged"
+            raise refused(f"queue '{name}' in vhost '{self.name}' is a {kind} queue, which the server keeps to itself")
 
     def declare_queue(
         self, name: str, durable: bool, owner: Connection | None, auto_delete: bool, arguments: Table
@@ -322,8 +333,8 @@ class Vhost:
             self._ended(queue)
 
     def remove_consumer(self, consumer: Consumer, recall: bool = False) -> None:
-        """It gets no more messages. The queue goes with its last consumer if it was declared so. `recall`: what it has not
-        settled returns."""
+        """It gets no more messages. The queue goes with its last consumer if it was declared so; but if that goes because the
+        broker ends, a queue on disk stays, as after a crash. `recall`: what it has not settled returns."""
         queue = consumer.queue
         if consumer not in queue.consumers:
             return
@@ -332,7 +343,7 @@ class Vhost:
         queue.consumers.remove(consumer)
         if len(queue.consumers) or self.queues.get(queue.name) is not queue:
             return
-        if queue.auto_delete:
+        if queue.auto_delete and not (queue.stored and consumer.channel.connection.broker.is_ending):
             self.delete_queue(queue)
         else:
             self.used(queue)
@@ -353,13 +364,22 @@ class Vhost:
         self._timer = loop.create_task(self._do_what_falls_due())
 
     async def _do_what_falls_due(self) -> None:
-        """Messages expire and come back in their time, also while no client asks for anything."""
-        try:
-            await wait(self.engine, self.engine._check_open, (("nothing", ""),), None)
-        except Closed:
-            return
-        except XumpError:
-            logger.exception("what falls due in virtual host %r is done by the next call only", self.name)
+        """Messages expire and come back in their time, also while no client asks for anything. An error of one ends nothing; but
+        one that comes again at once, as that of a store that has failed, is waited for longer and longer."""
+        loop = asyncio.get_running_loop()
+        pause = 0.0
+        while True:
+            began = loop.time()
+            try:
+                await wait(self.engine, self.engine._check_open, (("nothing", ""),), None)
+            except Closed:
+                return
+            except Exception:
+                again = loop.time() - began < PAUSE_SECONDS_MAX
+                pause = max(PAUSE_SECONDS, min(2 * pause, PAUSE_SECONDS_MAX)) if again else PAUSE_SECONDS
+                logger.exception("an error of what fell due in virtual host %r; that is looked at again in %.1f s, or by the "
+                                 "next call", self.name, pause)
+                await asyncio.sleep(pause)
 
     def _look_for(self, names: list[str]) -> None:
         if not self.engine.closed:

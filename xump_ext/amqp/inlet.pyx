@@ -170,7 +170,7 @@ cdef class Inlet:
             key = self.key_of(source)
             if source.exchange_bytes == 0:
                 queue = self.engine._queues.get(key)
-                if queue is None or (<QueueHandle> queue).queue == NULL or (<QueueHandle> queue).queue.transit:
+                if queue is None or is_no_clients(<QueueHandle> queue):
                     queue = NOWHERE
             else:
                 queue = exchanges[self.exchange_of(source)]
@@ -212,6 +212,11 @@ cdef class Inlet:
             self.annexes = <char *> more
             self.annexes_room = bytes
         return 0
+
+
+cdef inline bint is_no_clients(QueueHandle handle) noexcept:
+    """Whether clients find no queue there: it has gone, or is one that the program keeps to itself."""
+    return handle.queue == NULL or handle.queue.transit or handle.queue.staged
 
 
 cdef int64_t milliseconds(const Row *row) noexcept:
