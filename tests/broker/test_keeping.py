@@ -99,7 +99,7 @@ def test_a_binding_that_has_no_room_in_its_map_is_not_there(begun):
         assert not link.read_until({"queue.bindok"}, channel=1) and link.last["reply_code"] == 406
         link.send(2, "queue.bind", queue="jobs", exchange="amq.headers", arguments={"a": value_of("v" * 40_000)})
         assert not link.read_until({"queue.bindok"}, channel=2) and link.last["reply_code"] == 506
-        assert (len(vhost.exchanges["amq.headers"].bindings), len(vhost.engine.selectors)) == (1, 2)    # one for texts, one for bytes
+        assert (len(vhost.exchanges["amq.headers"].bindings), len(vhost.engine.selectors)) == (1, 2)    # texts and bytes
 
 
 def test_what_an_older_broker_kept_for_a_staged_queue_counts_for_nothing(begun):

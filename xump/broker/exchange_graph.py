@@ -13,7 +13,7 @@ however many ways lead there, and exchanges that are bound in a circle end, sinc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xump.actions import copy_to, field
 from xump.broker.envelope import headers_of, table_of, unpacked
@@ -45,6 +45,8 @@ class ExchangeGraph:
         self._by_headers: dict[str, HeaderBindings] = {}
         self._alternates: dict[str, str] = {}
         self._declared = set(STANDARD)
+        self.own: set[int] = set()
+        """The ids of its selectors: others on queues of exchanges are the program's."""
         self.generation = 0
         """Changes when an exchange gets its queue, or loses it, and with bindings between exchanges."""
 
@@ -63,7 +65,7 @@ class ExchangeGraph:
         """Dead letters go to the default exchange: it has a queue for these, which copies into the queue of that name."""
         with self._engine.building():
             queue = self._engine.create_queue(PREFIX, transit=True)
-            self._engine.create_selector(queue, when=always, do=copy_to(field("address")), name=PREFIX)
+            self._create_selector(queue, when=always, do=copy_to(field("address")), name=PREFIX)
 
     def declared(self, exchange: Exchange) -> None:
         """An exchange was declared. It may be the alternate of others, which knew its name before."""
@@ -73,7 +75,7 @@ class ExchangeGraph:
         with self._engine.building():
             for name, alternate in self._alternates.items():
                 if exchange.name in (name, alternate) and alternate in self._declared:
-                    self._engine.create_selector(self._made(name), when=default, do=copy_to(self._made(alternate)))
+                    self._create_selector(self._made(name), when=default, do=copy_to(self._made(alternate)))
 
     def deleted(self, exchange: str) -> None:
         """An exchange was deleted, with the bindings from it and to it."""
@@ -95,10 +97,15 @@ class ExchangeGraph:
             selectors = self._selectors[binding] = []
             try:
                 selectors.extend(
-                    self._engine.create_selector(made, when=when, do=copy_to(to)) for when in self._conditions(source, binding))
+                    self._create_selector(made, when=when, do=copy_to(to)) for when in self._conditions(source, binding))
             except BaseException:
                 self.unbound(binding)
                 raise
+
+    def _create_selector(self, queue: Queue, **given: Any) -> Selector:
+        made = self._engine.create_selector(queue, **given)
+        self.own.add(made.id)
+        return made
 
     def unbound(self, binding: Binding) -> None:
         """A binding has gone; its selector may have gone before, with its queue."""

@@ -71,6 +71,11 @@ class Incoming:
         given = split(self.properties).get("message_id")
         return None if given is None else given[1:].decode(errors="backslashreplace")
 
+    @property
+    def content(self) -> Message:
+        """As it enters an exchange, whose engine routes it by all of its keys."""
+        return self._content(False, False)
+
     def entering(self, queue: Queue, delayed: bool) -> Entering:
         """As it enters a queue, `delayed` by an exchange or not. Queues share its content."""
         key = delayed, queue.dedup is not None

@@ -21,13 +21,15 @@ from xump.broker.errors import not_found, refused
 from xump.broker.exchange_graph import PREFIX, ExchangeGraph
 from xump.broker.exchanges import Destination, Exchange, standard
 from xump.broker.incoming import Entering, Incoming, Outcome
+from xump.broker.program_selectors import ProgramSelectors
 from xump.broker.queue_arguments import engine_properties, string
 from xump.broker.queues import BrokerQueue, is_stored
 from xump.broker.tables import Table
 from xump.broker.vhost_bindings import VhostBindings
-from xump.errors import Closed, QueueFull, QueueNotFound, StoreFull
+from xump.errors import Closed, QueueFull, QueueNotFound, StoreFull, TransactionError
 from xump_ext.amqp.inlet import Inlet
 from xump_ext.amqp.outgoing import Subscription
+from xump_ext.outcome import OutcomeFlag
 
 if TYPE_CHECKING:
     from xump.broker.connection import Connection
@@ -70,6 +72,8 @@ class Vhost:
         """The exchanges in the engine."""
         self.bindings = VhostBindings(engine, store, self.exchanges, self.queues, self.graph)
         """How exchanges and bindings come and go."""
+        self.program_selectors = ProgramSelectors(engine, self.graph, self.exchanges)
+        """Selectors on queues of exchanges that are no bindings."""
         self.inlet = Inlet(engine)
         """The way of plain messages into the engine."""
         self._writable: dict[str, tuple[User, dict[bytes, Queue | None]]] = {}
@@ -225,24 +229,18 @@ class Vhost:
 
     def _may_delay(self, exchange: Exchange) -> bool:
         """Whether a message may be delayed on a way from this exchange: the engine's graph knows nothing of that."""
-        seen, ways = {exchange.name}, [exchange]
-        while ways:
-            one = ways.pop()
-            if one.delays:
-                return True
-            names = {binding.destination.name for binding in one.bindings.values() if binding.destination.kind == "exchange"}
-            names |= set() if one.alternate is None else {one.alternate}
-            ways += [self.exchanges[name] for name in names - seen if name in self.exchanges]
-            seen |= names
-        return False
+        return any(one.delays for one in self.program_selectors.reached(exchange))
 
     def prepared(self, messages: Iterable[Incoming]) -> tuple[list[Outcome], list[Entering]]:
         """Route messages. Returns what becomes of each if nothing is refused, and what is to enter. Raises `QueueFull` if a queue
-        has no room for the bytes of all."""
+        has no room for the bytes of all, and `TransactionError` if one has to go by its exchange, of which only `publish` knows
+        what becomes of it."""
         outcomes, entering = [], []
         coming: Counter[BrokerQueue] = Counter()
         for message in messages:
             outcome = Outcome()
+            if self.program_selectors.are_on_the_way(message.exchange):
+                raise TransactionError(f"exchange {message.exchange.name!r} has selectors of the program on its way")
             for queue, delayed in self.route(message):
                 coming[queue] += len(message.body)
                 if not queue.has_room(coming[queue]):
@@ -258,7 +256,11 @@ class Vhost:
         outcomes = []
         for message in messages:
             outcome = Outcome()
-            for queue, delayed in self.route(message):
+            found = self.route(message)
+            if self.program_selectors.are_on_the_way(message.exchange) and not any(delayed for _queue, delayed in found):
+                self._enter_exchange(message, outcome)
+                found = []
+            for queue, delayed in found:
                 outcome.queues += 1
                 self._enter(queue, message, delayed, outcome)
             outcomes.append(outcome)
@@ -310,6 +312,16 @@ class Vhost:
         else:
             outcome.durable |= queue.stored
 
+    def _enter_exchange(self, message: Incoming, outcome: Outcome) -> None:
+        """The engine routes it, since selectors of the program are on its way. A queue with `reject-publish` asks then whether
+        there is room, not for how many bytes."""
+        ttl = None if message.expiration_ms is None else message.expiration_ms / 1000
+        told = self.engine.publish_many(PREFIX + message.exchange.name, [message.content], ttl=ttl, outcomes=True)[0]
+        outcome.queues = told.copies + told.refused
+        outcome.full_store = bool(told.flags & OutcomeFlag.STORE_FULL)
+        outcome.refused = told.refused > 0 or bool(told.flags & (OutcomeFlag.STORE_FULL | OutcomeFlag.STORE_FAILED))
+        outcome.durable = told.copies > 0
+
     # ---- delivering
 
     def add_consumer(self, consumer: Consumer) -> None:
@@ -357,10 +369,12 @@ class Vhost:
 
         def told(changes: list[Change]) -> None:
             """Some thread's call has changed the graph."""
+            self.program_selectors.tell(changes)
             gone = [one.thing.name for one in changes if one.what == "queue" and not one.came and one.thing.name is not None]
             if gone and not loop.is_closed():
                 loop.call_soon_threadsafe(self._look_for, gone)
         self._watch = self.engine.watch(told)
+        self.program_selectors.look()
         self._timer = loop.create_task(self._do_what_falls_due())
 
     async def _do_what_falls_due(self) -> None:
