@@ -10,6 +10,7 @@ import pytest
 from tests.broker.raw_client import Link
 from tests.broker.steps import Connect
 from tests.broker.test_clients_that_misbehave import content, limited, queue_of, ready
+from xump.broker.looking_after import look_after
 from xump_ext.memory.slab import memory_bytes
 
 
@@ -119,7 +120,7 @@ def test_an_idle_connection_gives_back_what_a_burst_has_left(connect):
     looked = threading.Event()
 
     def later():
-        connection.look_after(broker.loop.time() + 60)
+        look_after(connection, broker.loop.time() + 60)
         looked.set()
 
     broker.loop.call_soon_threadsafe(later)

@@ -18,6 +18,7 @@ from xump.broker.addresses import host_and_port, is_loopback
 from xump.broker.busy_poll import MOST, BusyPoll
 from xump.broker.connection import Connection
 from xump.broker.limits import Limits
+from xump.broker.looking_after import look_after, look_for_late, look_up_user
 from xump.broker.memory import Memory
 from xump.broker.users import Users, guest
 from xump.broker.vhost import Vhost
@@ -228,7 +229,7 @@ class Broker:
         connection of a user who is none any more is closed (320). Call it in the broker's loop."""
         self.users = users
         for connection in list(self.connections):
-            connection.look_up_user()
+            look_up_user(connection)
 
     async def serve(self) -> None:
         """Listen, until `stop` is called or the task is cancelled."""
@@ -295,11 +296,11 @@ class Broker:
         self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
         self.memory.sweep(now)
         for connection in list(self.connections):
-            connection.look_after(now)
+            look_after(connection, now)
         if now - self._looked_for_late >= min(LATE_SECONDS, self.limits.consumer_timeout or LATE_SECONDS):
             self._looked_for_late = now
             for connection in list(self.connections):
-                connection.look_for_late(now)
+                look_for_late(connection, now)
 
     def lost(self, connection: Connection) -> None:
         """The connection has ended."""

@@ -22,11 +22,11 @@ import xump.aio
 from xump.broker import login
 from xump.broker.channel import Channel
 from xump.broker.channel_methods import carry_out
-from xump.broker.envelope import envelope_of, with_header
+from xump.broker.envelope import envelope_to_send
 from xump.broker.errors import ProtocolError, precondition, reply_text
 from xump.broker.memory import REASON
 from xump.broker.methods import Call, UnknownMethod, decode, encode
-from xump.broker.tables import Table, Typed
+from xump.broker.tables import Table
 from xump.errors import Closed, QueueNotFound, StoreFull
 from xump_ext.amqp.decoder import CHANNEL_ERROR, ERROR, METHOD, NEED, Decoder
 from xump_ext.amqp.outgoing import Outgoing
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from xump.broker.broker import Broker
     from xump.broker.users import User
     from xump.broker.vhost import Vhost
-    from xump_ext.message.message import Message
 
 logger = logging.getLogger("xump")
 
@@ -44,8 +43,6 @@ T = TypeVar("T")
 
 FLUSH_BYTES = 64 << 10
 """Deliveries gather so many bytes before they are written."""
-IDLE_SECONDS = 2.0
-"""After so long without a read or a write the buffers of a connection go."""
 
 PROTOCOL_HEADER = b"AMQP\0\0\x09\x01"
 
@@ -190,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._later = decoder.rest()
                     return
             elif found == CHANNEL_ERROR:
-                self._close_channel(decoder.channel, ProtocolError(decoder.code, decoder.text, decoder.method))
+                self.close_channel(decoder.channel, ProtocolError(decoder.code, decoder.text, decoder.method))
             elif found == ERROR:
                 self.fail(ProtocolError(decoder.code, decoder.text, decoder.method))
 
@@ -296,7 +293,7 @@ class Connection(asyncio.BufferedProtocol):
             if error.method is None:
                 error.method = method if method is not None else int.from_bytes(self.decoder.payload[:4], "big")
             if number and error.ends_channel_only and self.state == "running":
-                self._close_channel(number, error)
+                self.close_channel(number, error)
             else:
                 self.fail(error)
         except UnknownMethod as error:
@@ -385,7 +382,7 @@ class Connection(asyncio.BufferedProtocol):
         self.decoder.closed(number)
         channel.answer(encode(commands.Channel.CloseOk))
 
-    def _close_channel(self, number: int, error: ProtocolError) -> None:
+    def close_channel(self, number: int, error: ProtocolError) -> None:
         """We close a channel: what comes for it is dropped until the client has answered."""
         channel = self.channels.pop(number, None)
         if channel is None:
@@ -440,7 +437,7 @@ class Connection(asyncio.BufferedProtocol):
     def outgoing(self) -> Outgoing:
         """The messages of its consumers."""
         if self._outgoing is None:
-            self._outgoing = Outgoing(self.vhost.engine.outlet(self._offered), self.output, _other)
+            self._outgoing = Outgoing(self.vhost.engine.outlet(self._offered), self.output, envelope_to_send)
         return self._outgoing
 
     def _offered(self) -> None:
@@ -473,38 +470,6 @@ class Connection(asyncio.BufferedProtocol):
         if more:
             self.drain_soon()
 
-    def look_after(self, now: float) -> None:
-        """Send a heartbeat if it is time; end the connection if nothing came for two intervals, or if it does not read. Give
-        back what a burst has left, if nothing happens any more."""
-        if self.state not in ("running", "closing"):
-            return
-        if self.paused and now - self.stalled_since > self.limits.stalled_seconds:
-            seconds = self.limits.stalled_seconds
-            logger.warning("connection %s is closed: the client has read nothing for %.0f s", self.peer, seconds)
-            self.abort()
-            return
-        if now - max(self.received, self.sent) > IDLE_SECONDS:
-            self.decoder.trim()
-            self.output.trim()
-        if not self.heartbeat:
-            return
-        if now - self.sent >= self.heartbeat / 2:
-            self.output.heartbeat()
-            self.flush()
-        if not self._held and now - self.received > 2 * self.heartbeat:
-            logger.warning("connection %s is closed: missed heartbeats, timeout %d s", self.peer, self.heartbeat)
-            self.abort()
-
-    def look_for_late(self, now: float) -> None:
-        """Close channels on which a delivery was not answered in time."""
-        span = self.limits.consumer_timeout
-        for channel in list(self.channels.values()) if span is not None else ():
-            sent = channel.unacked.oldest()
-            if sent is not None and span is not None and now - sent > span:
-                self._close_channel(channel.number, precondition(
-                    f"delivery acknowledgement on channel {channel.number} timed out. Timeout value used: "
-                    f"{round(span * 1000)} ms. This timeout value can be configured, see consumers doc guide to learn more"))
-
     # ---- permissions and capabilities
 
     def check(self, permission: str, kind: str, name: str) -> None:
@@ -512,16 +477,6 @@ class Connection(asyncio.BufferedProtocol):
         if not self.user.may(self.vhost.name, permission, name):
             raise ProtocolError(
                 403, f"access to {kind} '{name}' in vhost '{self.vhost.name}' refused for user '{self.user.name}'")
-
-    def look_up_user(self) -> None:
-        """The users have changed: it has what the user may do now; one who has gone is disconnected, as by RabbitMQ."""
-        if not hasattr(self, "user"):
-            return
-        user = self.broker.users.get(self.user.name)
-        if user is None:
-            self.fail(ProtocolError(320, f"user '{self.user.name}' was deleted", 0))
-        else:
-            self.user = user
 
     def capable(self, name: str) -> bool:
         """Whether the client says that it can do something."""
@@ -628,14 +583,6 @@ CONNECTION_CLOSE_OK = b"\0\x0a\0\x33"
 BASIC_PUBLISH = 60 << 16 | 40
 ACCESS_REQUEST = b"\0\x1e\0\x0a"
 ACCESS_REQUEST_OK = b"\0\x1e\0\x0b\0\x01"
-
-
-def _other(message: Message, delivery_count: int) -> tuple[bytes, bytes]:
-    """Exchange and properties of a message that did not come by AMQP, or that says how often it came."""
-    envelope = envelope_of(message)
-    if delivery_count:
-        envelope.properties = with_header(envelope.properties, "x-delivery-count", Typed("l", delivery_count))
-    return envelope.exchange, envelope.properties
 
 
 def _close(kind: type[commands.Connection.Close | commands.Channel.Close], error: ProtocolError) -> bytes:

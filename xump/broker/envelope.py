@@ -76,6 +76,14 @@ def envelope_of(message: Message) -> Envelope:
     return Envelope(b"", key, encoded_properties(message)) if came is None else Envelope(came[0], key, came[1])
 
 
+def envelope_to_send(message: Message, delivery_count: int) -> tuple[bytes, bytes]:
+    """Exchange and properties of a message that did not come by AMQP, or that says how often it came."""
+    envelope = envelope_of(message)
+    if delivery_count:
+        envelope.properties = with_header(envelope.properties, "x-delivery-count", Typed("l", delivery_count))
+    return envelope.exchange, envelope.properties
+
+
 def encoded_properties(message: Message) -> bytes:
     """The properties of a message that the embedding program published."""
     given: dict[str, bytes] = {}

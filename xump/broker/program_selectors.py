@@ -1,7 +1,8 @@
 """Selectors that the program has put on the queues of exchanges, beside those of the broker, which are the bindings.
 
-What goes straight from a client into the queue of an exchange meets them there. A message that the broker routes itself does not,
-since it enters the queues that bindings lead to: so the broker has to know of such selectors, and lets it in by the exchange.
+Messages that go straight from a client into the queue of an exchange meet them there. A message that the broker routes itself
+does not, since it enters the queues that bindings lead to. So the broker has to know of such selectors: if there are any on the
+way of a message, the message goes by the queue of its exchange.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The exchanges and bindings of a virtual host: how they come and go, in memory and in the maps of the store.
 
-What comes is in the engine first, and is written into a map after that: what the engine refuses must not stand in the store,
-where the next start would find it. What goes leaves the maps first, in one transaction, and memory after that. So a change that
-the store has no room for is not made. Only what goes because a queue has gone cannot be refused: then the store forgets it later.
+A new exchange or binding is in the engine first, and in a map after that: one that the engine refuses must not stand in the
+store, where the next start would find it. Those that end leave the maps first, in one transaction, and memory after that. So a
+change that the store has no room for is not made. Only those that end because a queue has gone cannot be refused: the store
+forgets them later.
 """
 
 from __future__ import annotations
