@@ -88,6 +88,15 @@ def test_a_queue_that_takes_no_more_refuses(link, engine):
     assert (ready(link, "small"), engine.queues["audit"].ready) == (1, 2)
 
 
+def test_the_default_exchange_has_a_queue_for_dead_letters_only(link, engine):
+    queue_of(link, "dying", arguments=table_of({"x-dead-letter-exchange": ""}))
+    audit = engine.create_queue("audit")
+    engine.create_selector("amq.x/", when=always, do=copy_to("audit"))
+    for properties in ({}, {"user_id": "guest"}):
+        link.publish(Publish(key="jobs", properties=properties))
+    assert (ready(link), audit.ready) == (2, 0)
+
+
 def test_in_a_transaction(link, engine):
     audit = engine.create_queue("audit")
     engine.create_selector("amq.x/news", when=always, do=copy_to("audit"))

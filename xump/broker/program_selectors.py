@@ -67,7 +67,7 @@ class ProgramSelectors:
     def are_on_the_way(self, exchange: Exchange) -> bool:
         """Whether a message may meet one on its way from this exchange."""
         having = self.exchanges()
-        if not having:
+        if not having or not exchange.name:     # the queue of the default exchange has dead letters only
             return False
         state = self._found_at, self._graph.generation
         if self._answers_at != state:

@@ -264,3 +264,12 @@ def test_refused(engine, web, form, status, text):
         form["hub.topic"] = f"{web.url}topics/{form['hub.topic']}"
     found = web("POST", "/hub", urlencode(form), FORM)
     assert found.status == status and text in found.json["detail"]
+
+
+def test_a_topic_that_the_engine_refuses_is_not_kept(engine, web, target):
+    """The next start would find it, and end there."""
+    engine.create_queue("own", staged=True)
+    hook = target(confirm)
+    assert ask(web, "subscribe", topic_of(web, "own", "#"), hook.url).status == 202
+    modes = [parse_qs(urlsplit(hook.next()[1]).query)["hub.mode"] for _request in range(2)]
+    assert modes == [["subscribe"], ["denied"]] and list(engine.queues) == ["own"]

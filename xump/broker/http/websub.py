@@ -209,9 +209,15 @@ class Hub:
                 raise Problem(404, f"queue {subscription.source!r} was deleted meanwhile")
             await self._pause(vhost, subscription)
             kept = json.dumps(vars(subscription)).encode()
+            is_renewed = name in engine.queues
             queue = engine.create_queue(name, store=source.store, meta={KEPT: kept})
-            queue.meta[KEPT] = kept                     # it may have been there: a lease is renewed
-            self._begin(vhost, subscription, "tail")
+            queue.meta[KEPT] = kept
+            try:
+                self._begin(vhost, subscription, "tail")
+            except BaseException:
+                if not is_renewed:          # the next start would find it, and could not begin it either
+                    engine.delete_queue(name)
+                raise
             await xump.aio.durable(engine)
 
     def _begin(self, vhost: Vhost, subscription: Subscription, start: SelectorStart = "current") -> None:
