@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from xump._arguments import (
     COUNT_MAX,
@@ -35,7 +35,7 @@ from xump._windows import Windows
 from xump.actions import Action, Field
 from xump.conditions import Condition, Role
 from xump.durability.call_backs import Patience
-from xump.durability.closing import close_stores, raise_first
+from xump.durability.closing import close_stores, engines_with_stores, raise_first
 from xump.durability.committer import Committer, uninterrupted
 from xump.durability.names import free_names
 from xump.durability.opening import open_store
@@ -48,6 +48,7 @@ from xump_ext.message.times import seconds_of
 from xump_ext.state.constants import DEDUP_LIMIT, ROLES, VERBS
 
 if TYPE_CHECKING:
+    from xump.engine import Engine
     from xump.types import Credit, SelectorStart, Unmatched, WhenFull
     from xump.window import Window
 
@@ -144,6 +145,8 @@ class Graph(Windows):
                 self._reopened.extend(open_store(self, store))
             self._stores[name] = store
             store._engine = self
+            if store.committer is not None:
+                engines_with_stores.add(cast("Engine", self))
             return store
 
     def create_queue(
@@ -532,6 +535,8 @@ class Graph(Windows):
                     self._close_stores([store], errors)
             finally:        # closed well or not, it does not belong to this engine any more
                 self._stores.pop(store.name, None)
+                if not self._committers():
+                    engines_with_stores.discard(cast("Engine", self))
                 if store.journal is None:
                     self._drop_queues(queues)
                 else:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from xump._arguments import HOP_LIMIT_MAX, check_count, queue_name
 from xump._staged import Staged
-from xump.durability.closing import open_engines, raise_first
+from xump.durability.closing import engines_with_stores, open_engines, raise_first
 from xump.durability.committer import uninterrupted
 from xump.transaction import Transaction
 from xump_ext.arrow.batch import publish_batch
@@ -334,6 +334,7 @@ class Engine(Staged):
             if not self._close():
                 return
             open_engines.discard(self)
+            engines_with_stores.discard(self)
             self._close_stores(list(self._stores.values()), errors)
             self._stores.clear()
             self._free()

@@ -1,9 +1,11 @@
 """Stores leave their engine, one by one or with it: what lies in their queues, and what goes wrong meanwhile."""
 
+import gc
 import logging
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -172,6 +174,62 @@ def test_all_engines_are_closed_at_the_end_of_the_interpreter(tmp_path):
         with Engine() as engine:
             engine.create_store("s", "ring", path=str(tmp_path / str(number)))
             assert bodies(engine.queues["q"]) == ALL[:1]
+
+
+DROPPED = """
+import gc, sys
+from xump import Engine
+from xump.stores.ring import RingStore
+
+class Telling(RingStore):
+    def sync(self):
+        print("sync", self.durability)
+        super().sync()
+
+    def close(self):
+        super().close()
+        print("close", self.durability)
+
+from xump import register_store
+register_store("telling", Telling)
+
+def dropped(durability):
+    engine = Engine()
+    engine.create_store("deleted", "telling", path=f"{sys.argv[1]}/{durability} deleted", min_bytes=0, durability=durability)
+    engine.create_store("s", "telling", path=f"{sys.argv[1]}/{durability}", min_bytes=0, durability=durability, group_ms=60_000)
+    engine.delete_store("deleted")
+    engine.create_queue("q", store="s").publish(body=b"1")
+
+for durability in ("sync", "group", "process", "none"):
+    dropped(durability)
+gc.collect()
+print("the end")
+"""
+
+
+def test_so_are_those_that_were_dropped(tmp_path):
+    """Each keeps its lock until then, and what was only written is synced."""
+    done = subprocess.run([sys.executable, "-c", DROPPED, str(tmp_path)], capture_output=True, text=True, check=True)
+    before, after = done.stdout.split("the end\n")
+    closed = sorted(line for line in before.splitlines() if line.startswith("close"))
+    assert closed == sorted(f"close {one}" for one in ("sync", "group", "process", "none"))      # the deleted ones
+    assert set(after.splitlines()) == {
+        "sync sync", "close sync", "sync group", "close group", "sync process", "close process", "close none"}
+    assert done.stderr == ""
+    for durability in ("sync", "group", "process", "none"):
+        with Engine() as engine:
+            engine.create_store("s", "ring", path=str(tmp_path / durability))
+            assert bodies(engine.queues["q"]) == ALL[:1]
+
+
+def test_an_engine_without_its_stores_may_be_dropped(tmp_path):
+    engine = Engine()
+    engine.create_store("s", "ring", path=str(tmp_path / "s"), min_bytes=0, durability="process")
+    engine.delete_store("s")
+    left = weakref.ref(engine)
+    del engine
+    gc.collect()
+    assert left() is None
 
 
 def test_a_store_that_cannot_be_closed_is_deleted_all_the_same(stuck):

@@ -25,6 +25,10 @@ logger = logging.getLogger("xump")
 open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 """The engines that were created and not closed."""
 
+engines_with_stores: set[Engine] = set()
+"""Those of them that have durable stores. They stay until they are closed, also if the program drops them: the end of the
+interpreter closes and syncs their stores. Where a store has a thread, that would keep the engine anyway."""
+
 
 def sync_stores(committers: list[Committer], timeout: float | None) -> None:
     """Return when everything that was gathered for these stores is durable. Raises TimeoutError after `timeout` seconds.
@@ -82,16 +86,16 @@ def raise_first(errors: list[BaseException]) -> None:
 def _close_durable_engines() -> None:
     """When the interpreter ends, write what was gathered and not written yet."""
     errors: list[BaseException] = []
-    for engine in list(open_engines):
-        if any(store.committer is not None for store in list(engine._stores.values())):
-            try:
-                engine.close()
-            except BaseException as error:
-                errors.append(error)
+    for engine in list(engines_with_stores):
+        try:
+            engine.close()
+        except BaseException as error:
+            errors.append(error)
     raise_first(errors)
 
 
 def _after_fork() -> None:
+    engines_with_stores.clear()     # they are the parent's
     for engine in list(open_engines):
         engine._forked()
 
