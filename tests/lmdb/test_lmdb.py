@@ -201,7 +201,6 @@ def test_killed_while_writing(tmp_path):
         import sys
         from xump.testing import records_by_hand as hand
         from xump.stores.lmdb import LmdbStore
-from xump.stores.lmdb_reader import Gate
         from xump.testing.driver import Driver
         store = LmdbStore("mine", path=sys.argv[1], durability=sys.argv[2])
         driver = Driver(store)
@@ -244,7 +243,6 @@ def test_a_process_that_has_ended_leaves_no_lock(tmp_path):
     run_child("""
         import os, sys
         from xump.stores.lmdb import LmdbStore
-from xump.stores.lmdb_reader import Gate
         LmdbStore("mine", path=sys.argv[1])
         os._exit(0)
     """, tmp_path / "store")
@@ -257,7 +255,6 @@ def test_a_child_that_ends_in_order_takes_nothing_along(tmp_path):
         import os, sys
         from xump.testing import records_by_hand as hand
         from xump.stores.lmdb import LmdbStore
-from xump.stores.lmdb_reader import Gate
         from xump.testing.driver import Driver
         store = LmdbStore("mine", path=sys.argv[1])
         driver = Driver(store)
