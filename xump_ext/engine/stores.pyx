@@ -364,7 +364,7 @@ cdef int pay_for_all(engine_t* engine, queue_t* queue) except -1:
         parent = entry.parent
         if parent != NULL:
             entry.parent = NULL
-            pay_for(engine, parent)
+            pay_for(engine, parent, queue)
         entry = index_from(&queue.index, entry.id + 1)
     return 0
 

@@ -19,7 +19,7 @@ from libc.string cimport memcpy, memset
 
 from xump_ext.log.adopt cimport adoptions_leave
 from xump_ext.log.fences cimport end_is_held, end_waits, fence_push, fences_needed, log_mark, settle_or_fence
-from xump_ext.log.owners cimport Owner, owner_of, owners_leave
+from xump_ext.log.owners cimport Owner, copies_awaited, owner_of, owners_leave
 from xump_ext.log.live_sizes cimport live_add, live_remove
 from xump_ext.log.meta cimport map_leave
 from xump_ext.log.seen cimport seen_leave
@@ -33,8 +33,8 @@ from xump_ext.message.headers cimport (
     WITH_ANNEX, annex_bytes, annex_of, correlation_of, expires_of, headers_of, raw_text_of,
 )
 from xump_ext.records.kinds cimport (
-    DOUBTFUL, ENTER, GONE, NO_TEXT, NOT_HIDING, OPTION_DROP_OLDEST, OPTION_DROP_TO_FIT,
-    OPTION_KEEP_UNMATCHED, OPTION_STAGED, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT,
+    COPIES_AWAITED, DOUBTFUL, ENTER, GONE, NO_TEXT, NOT_HIDING, OPTION_DROP_OLDEST, OPTION_DROP_TO_FIT,
+    OPTION_KEEP_UNMATCHED, OPTION_STAGED, QUEUE, RECORD_AUTO_DELETE, RECORD_COPIED, RECORD_DEAD_ENTRY, RECORD_EXACT,
     RECORD_HISTORIC, RECORD_MARKED, RECORD_RARE, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_TIMED, RECORD_UNROUTED,
     RECORD_UPSTREAM_FAILED, SETTLE, STATE, head_t, queue_record_t, rare_t, state_record_t, timed_t,
 )
@@ -76,7 +76,7 @@ cdef char* text_put(char* at, const void* text, uint16_t* size) noexcept:
     return at + length
 
 
-cdef void log_enter(entry_t* entry) noexcept:
+cdef int log_enter(entry_t* entry) except -1:
     cdef store_t* store = entry.queue.store
     cdef const content_t* content = entry.content.loaded
     cdef int flags = RECORD_DEAD_ENTRY if entry.flags & DEAD_ENTRY else 0
@@ -90,6 +90,8 @@ cdef void log_enter(entry_t* entry) noexcept:
     touch(entry.queue)
     if origin_found(store, entry.parent, &found):
         entry.flags |= LINKED | (FOREIGN if found.origin_store or found.foreign else 0)
+        if found.foreign & NOT_HIDING and copies_awaited(store, entry.parent):
+            found.foreign |= COPIES_AWAITED
     if entry.extra != NULL and entry.extra.delayed_until != NEVER:
         entry.flags |= TIMED
     length = made_bytes(entry)
@@ -99,7 +101,7 @@ cdef void log_enter(entry_t* entry) noexcept:
     flags |= flags_made(entry) | (RECORD_RARE if has_texts(content) else 0) | (RECORD_TIMED if is_timed(content) else 0)
     record = <enter_record_t*> record_new(store, ENTER, flags, length, entry.queue.number, entry.id)
     if record == NULL:
-        return
+        return 0
     record.timestamp = entry.timestamp
     record.payload_crc = 0
     record.body_bytes = content.body_bytes
@@ -135,6 +137,7 @@ cdef void log_enter(entry_t* entry) noexcept:
            content.body_bytes)
     at += content.body_bytes
     memset(at, 0, <char*> record + length - at)
+    return 0
 
 
 cdef int log_carried(queue_t* queue, const enter_record_t* old, bint anyway) except -1:
@@ -153,6 +156,8 @@ cdef int log_carried(queue_t* queue, const enter_record_t* old, bint anyway) exc
         record.head.flags |= RECORD_REDELIVERED if entry.flags & REDELIVERED else 0
         if entry.extra != NULL and entry.extra.logged != LOGGED_NOTHING:
             record.head.flags |= RECORD_ROUTED if entry.extra.logged == LOGGED_ROUTED else RECORD_UNROUTED
+        if entry.extra != NULL and entry.extra.copied:
+            record.head.flags |= RECORD_COPIED
         if entry.state == HISTORY and not anyway:
             record.head.flags = record.head.flags & ~RECORD_DEAD_ENTRY | RECORD_HISTORIC
             record.hops = entry.hops
@@ -399,7 +404,7 @@ cdef void log_state(queue_t* queue, uint32_t closing) noexcept:
     frontier_forward(queue)
     if queue.handed and not closing:
         queue.promised = queue.handed + LOOK_AHEAD
-    record.frontier = queue.frontier_safe if queue.frontier_waits else queue.frontier
+    record.frontier = min(queue.frontier_safe, queue.frontier) if queue.frontier_waits else queue.frontier
     queue.frontier_logged = record.frontier
     record.handed = 0 if closing else queue.promised
     record.timestamp = queue.timestamp

@@ -25,7 +25,7 @@ cdef int settle_or_fence(queue_t* queue, uint64_t id, uint64_t charge, bint stai
 # Writes a MARK, which completes the ENTER: how often the entry was delivered, whether it came back, is in the history, or is
 # routed out of turn.
 cdef int log_mark(entry_t* entry) except -1
-# The same for a message that a retry delays until `due`, at an orderly end.
+# The same as `log_mark` for a message that a retry delays until `due`, at an orderly end.
 cdef int log_retry(entry_t* entry, int64_t due, uint32_t closing) except -1
 # The entry, which has an extra, was routed, and copies were made. If it was so out of turn, a MARK says it.
 cdef int log_routed(entry_t* entry) except -1

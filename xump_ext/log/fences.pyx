@@ -26,8 +26,8 @@ from xump_ext.log.writer cimport gone_record, mark_record, settle_record, store_
 from xump_ext.memory.canaries cimport SETTLEMENT
 from xump_ext.memory.grow cimport ring_grow
 from xump_ext.records.kinds cimport (
-    GONE, MARK, RECORD_DEAD_ENTRY, RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED, SETTLE,
-    STATE,
+    GONE, MARK, RECORD_COPIED, RECORD_DEAD_ENTRY, RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, RECORD_ROUTED,
+    RECORD_UNROUTED, SETTLE, STATE,
 )
 from xump_ext.state.constants cimport (
     HISTORY, LOGGED_NOTHING, LOGGED_ROUTED, LOGGED_UNROUTED, NEVER, REDELIVERED, SHADOW, STAINED, UNLIMITED, UNROUTED,
@@ -127,16 +127,19 @@ cdef int fence_end(store_t* store, const fence_t* fence) except -1:
     return 0
 
 
-cdef void fence_mark(store_t* store, queue_t* queue, const fence_t* fence) noexcept:
+cdef int fence_mark(store_t* store, queue_t* queue, const fence_t* fence) except -1:
     """Log a MARK that waited. Another one may have been logged meanwhile, so this one says how the entry is now; if that has
     ended, its SETTLE waits further on."""
     cdef entry_t* entry = index_get(&queue.index, fence.id)
     if entry == NULL:
         mark_record(store, fence.queue, fence.id, fence.charge, fence.flags, NEVER, 0)
-        return
+        return 0
     if fence.flags & RECORD_ROUTED and entry.extra != NULL:
         entry.extra.logged = LOGGED_ROUTED
+    if fence.flags & RECORD_COPIED:
+        extra_of(entry).copied = True
     mark_record(store, fence.queue, fence.id, entry.delivery_count, mark_flags(entry) | fence.flags & RECORD_ROUTED, NEVER, 0)
+    return 0
 
 
 cdef void fences_forget(store_t* store, const store_t* other) noexcept:
@@ -193,15 +196,18 @@ cdef int mark_flags(entry_t* entry) noexcept:
             entry.extra.logged = LOGGED_UNROUTED
         if entry.extra.logged != LOGGED_NOTHING:
             flags |= RECORD_UNROUTED if entry.extra.logged == LOGGED_UNROUTED else RECORD_ROUTED
+        if entry.extra.copied:
+            flags |= RECORD_COPIED
     return flags
 
 
 cdef int log_mark(entry_t* entry) except -1:
     cdef store_t* store = entry.queue.store
     cdef int flags = mark_flags(entry)
+    cdef bint waits = flags & RECORD_HISTORIC and end_is_held(entry)        # it has ended, though it stays in the history
     touch(entry.queue)
     entry.flags |= STAINED
-    if flags & RECORD_HISTORIC and fences_needed(store):
+    if waits:
         fence_push(store, MARK, entry.queue.number, entry.id, entry.delivery_count, flags)
     else:
         mark_record(store, entry.queue.number, entry.id, entry.delivery_count, flags, NEVER, 0)
@@ -251,6 +257,8 @@ cdef int log_copied(entry_t* entry) except -1:
     if not fences_needed(store):
         return 0
     if entry.id < queue.frontier_logged or (queue.frontier_waits and entry.id + 1 < queue.frontier_promised):
+        if entry.state == UNROUTED and entry.id >= queue.frontier_logged:
+            say_unrouted(entry)     # by priority younger ones were routed before it: the fences for those let the frontier past it
         return log_late(queue, entry.id)
     if queue.frontier_waits == 0:
         queue.frontier_safe = entry.id
@@ -259,8 +267,17 @@ cdef int log_copied(entry_t* entry) except -1:
     fence_push(store, STATE, queue.number, entry.id + 1, 0, 0)
     queue.frontier_waits += 1
     queue.frontier_promised = entry.id + 1
-    queue.frontier_fence = store.fence_count
+    queue.frontier_fence = store.fences_passed + store.fence_count
     return 0
+
+
+cdef int say_unrouted(entry_t* entry) except -1:
+    """A MARK says that the entry is not routed, wherever the frontier is, until one behind a fence says that it is."""
+    extra_of(entry)
+    if entry.extra.logged == LOGGED_UNROUTED:
+        return 0
+    entry.extra.logged = LOGGED_UNROUTED
+    return log_mark(entry)
 
 
 cdef int log_late(queue_t* queue, uint64_t id) except -1:
@@ -281,9 +298,10 @@ cdef int log_late(queue_t* queue, uint64_t id) except -1:
 
 cdef void hold_back(store_t* store, queue_t* queue) noexcept:
     """The last fence of this queue's frontier lets it go up to the message only, not past it: the next one does that."""
+    cdef uint64_t place = queue.frontier_fence - store.fences_passed - 1
     cdef fence_t* fence
-    if queue.frontier_fence > store.fence_count:
+    if place >= store.fence_count:
         return
-    fence = &store.fences[(store.fence_head + queue.frontier_fence - 1) & store.fence_mask]
+    fence = &store.fences[(store.fence_head + place) & store.fence_mask]
     if fence.other == NULL and fence.kind == STATE and fence.queue == queue.number and fence.id == queue.frontier_promised:
         fence.id -= 1

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from xump_ext.log.group cimport Group
 from xump_ext.log.meta cimport Map
+from xump_ext.log.owners cimport Owner
 from xump_ext.state.graph cimport engine_t, queue_t, store_t
 
 cdef class Journal:
@@ -40,6 +41,7 @@ cdef class Journal:
     cdef void fail(self) noexcept
     cdef int mark_outstanding(self, bint closing, uint32_t number) except -1
     cdef int mark_owners(self, bint closing) except -1
+    cdef int end_owner(self, Owner owner) except -1
     cdef int made_durable(self, uint64_t group) except -1
     cdef int forget_departed(self) except -1
     cdef int forget_contents(self, Group group, bint forget) except -1

@@ -30,7 +30,7 @@ from xump_ext.records.kinds cimport (
     queue_record_t, state_record_t,
 )
 from xump_ext.records.record cimport RECORD_WHOLE, incarnation_new, record_state
-from xump_ext.state.constants cimport DELAYED, HISTORY, MOVED, NEVER, OFFERED, REDELIVERED, STAINED, TAKEN
+from xump_ext.state.constants cimport DELAYED, HISTORY, MOVED, NEVER, OFFERED, REDELIVERED, SHADOW, STAINED, TAKEN
 from xump_ext.state.extra cimport is_first_delay
 from xump_ext.state.graph cimport entry_t
 from xump_ext.state.index cimport index_from, index_get
@@ -252,7 +252,7 @@ cdef class Journal:
             if owner.store == &self.store:
                 entry = <entry_t*> <uintptr_t> address
                 if closing and is_below(entry):
-                    settle_record(&self.store, owner.queue, owner.id, RECORD_MARKED if owner.stained else 0, NULL)
+                    self.end_owner(owner)
                     continue
                 low = lowest(entry)
                 count = max(low.delivery_count, owner.delivery_count)
@@ -260,6 +260,16 @@ cdef class Journal:
                 if count or came_back:
                     mark_record(&self.store, owner.queue, owner.id, count,
                                 (RECORD_REDELIVERED if came_back else 0) | owner.said, NEVER, 0)
+        return 0
+
+    cdef int end_owner(self, Owner owner) except -1:
+        """The message ends: what it became is in a durable queue. One that is a shadow in its history is there from now on."""
+        cdef queue_t* queue = store_queue(&self.store, owner.queue)
+        cdef entry_t* durable = index_get(&queue.index, owner.id)
+        if durable != NULL and durable.flags & SHADOW:
+            durable.flags &= ~SHADOW
+            return log_mark(durable)
+        settle_record(&self.store, owner.queue, owner.id, RECORD_MARKED if owner.stained else 0, NULL)
         return 0
 
     cdef int written(self, Group group, bint enough) except -1:

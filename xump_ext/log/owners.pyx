@@ -11,10 +11,10 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint16_t, uintptr_t
 
-from xump_ext.log.fences cimport end_is_held, end_waits, log_mark, settle_or_fence
+from xump_ext.log.fences cimport end_is_held, end_waits, fence_push, log_late, log_mark, settle_or_fence
 from xump_ext.log.live_sizes cimport live_remove
-from xump_ext.log.writer cimport entry_charge, settle_record, store_queue, touch
-from xump_ext.records.kinds cimport MARK, RECORD_MARKED, RECORD_ROUTED, RECORD_UNROUTED, SETTLE
+from xump_ext.log.writer cimport entry_charge, settle_record, store_queue, touch, went_to
+from xump_ext.records.kinds cimport MARK, RECORD_COPIED, RECORD_MARKED, RECORD_ROUTED, RECORD_UNROUTED, SETTLE
 from xump_ext.state.constants cimport FOREIGN, LOGGED_NOTHING, LOGGED_ROUTED, OWNED, REDELIVERED, SHADOW, STAINED
 from xump_ext.state.graph cimport fence_t
 from xump_ext.state.index cimport index_get
@@ -89,15 +89,10 @@ cdef int gone_note(engine_t* engine, entry_t* entry) except -1:
 
 
 cdef store_t* store_behind(const entry_t* entry) except? NULL:
-    cdef Owner owner
-    while entry != NULL and not entry.queue.durable and not entry.flags & OWNED:
-        entry = entry.parent
-    if entry == NULL:
-        return NULL
-    if entry.queue.durable:
-        return entry.queue.store
-    owner = owner_of(entry)
-    return owner.store
+    cdef queue_t* queue = NULL
+    cdef uint64_t id = 0
+    durable_behind(<entry_t*> entry, &queue, &id)
+    return NULL if queue == NULL else queue.store
 
 
 cdef int claim_take(engine_t* engine, entry_t* entry) except -1:
@@ -107,6 +102,49 @@ cdef int claim_take(engine_t* engine, entry_t* entry) except -1:
     engine.claim = NULL
     entry.flags |= OWNED
     return 0
+
+
+cdef entry_t* durable_behind(entry_t* entry, queue_t** queue, uint64_t* id) except? NULL:
+    """The entry, or the nearest one upstream, that a durable message stands behind: itself, or its owner. NULL: none does.
+    `queue` and `id`: get those of that message."""
+    cdef Owner owner
+    while entry != NULL and not entry.queue.durable and not entry.flags & OWNED:
+        entry = entry.parent
+    if entry != NULL and entry.queue.durable:
+        queue[0], id[0] = entry.queue, entry.id
+    elif entry != NULL:
+        owner = owner_of(entry)
+        queue[0], id[0] = store_queue(owner.store, owner.queue), owner.id
+    return entry
+
+
+cdef bint copies_awaited(store_t* store, entry_t* parent) except -1:
+    cdef queue_t* queue = NULL
+    cdef uint64_t id = 0
+    cdef entry_t* entry = durable_behind(parent, &queue, &id)
+    if not is_copied_late(queue, id) or (entry.queue.durable and entry.extra != NULL and entry.extra.copied):
+        return False
+    if entry.queue.durable:
+        entry.flags |= STAINED
+    else:
+        owner_of(entry).stained = True
+    fence_push(store, MARK, queue.number, id, 0, RECORD_COPIED)
+    return True
+
+
+cdef int passes_through(engine_t* engine, entry_t* entry, entry_t* parent) except -1:
+    cdef queue_t* queue = NULL
+    cdef queue_t* upper = NULL
+    cdef uint64_t id = 0
+    if durable_behind(entry, &queue, &id) == NULL or durable_behind(parent, &upper, &id) == NULL or upper.store == queue.store:
+        return 0
+    went_to(engine, queue)
+    return log_late(upper, id)
+
+
+cdef bint is_copied_late(const queue_t* queue, uint64_t id) noexcept:
+    """Whether the end of a message waits for copies though the frontier, which says that it is routed, does not."""
+    return queue.late_waits and id >= queue.late_safe
 
 
 cdef bint has_owner(const entry_t* entry) noexcept:
@@ -131,9 +169,12 @@ cdef int owner_settled(entry_t* entry) except -1:
     durable = index_get(&queue.index, owner.id)
     if durable != NULL and durable.flags & SHADOW:
         durable.flags &= ~SHADOW
-        return log_mark(durable)      # it is in the history now
-    touch(queue)
-    return settle_or_fence(queue, owner.id, owner.charge, owner.stained)
+        log_mark(durable)       # it is in the history now
+    else:
+        touch(queue)
+        settle_or_fence(queue, owner.id, owner.charge, owner.stained)
+    went_to(queue.engine, queue)        # ends further upstream wait for that
+    return 0
 
 
 cdef int owners_leave(store_t* store, uint32_t number) except -1:

@@ -67,6 +67,7 @@ store, and so is any selection of records that leaves out what later records und
     86  foreign u16       its origin, or what it is a COPY of, is of this store, and
                             1: came from another one, or may come again after a crash, since copies of it went to another one
                             3: and these copies may be missing there: its origin is hidden only if that is routed
+                            4 more: … only if it is COPIED
     with the flag TIMED, behind that:
      0  expires i64       of the message itself; the highest number: never
      8  due i64           the end of the delay that it entered with; the highest number: it had none
@@ -76,7 +77,7 @@ store, and so is any selection of records that leaves out what later records und
     24  priority u8
     25  reserved u8[7]
     then address, reply_to, message_id, destination, correlation_id, annex, headers (message/headers.pyx), body
-    flags: REDELIVERED, DEAD_ENTRY, HISTORIC, RARE, TIMED, ROUTED, UNROUTED
+    flags: REDELIVERED, DEAD_ENTRY, HISTORIC, RARE, TIMED, COPIED, ROUTED, UNROUTED
 
     META     the whole map of a queue; queue 0: of the store. `id`: its number: of several, the one with the highest counts
     32  count u32         names in it
@@ -92,7 +93,9 @@ store, and so is any selection of records that leaves out what later records und
 
 **What is routed.** Below the frontier of the STATE messages are routed, and their copies made. Some go out of turn: they are
 delayed, or no selector matches them, or your program took one by hand. Such a message says so for itself: it has a `due`, or the
-flag UNROUTED, until a MARK says ROUTED. One that has a `due` and no MARK is still delayed.
+flag UNROUTED, until a MARK says ROUTED. One that has a `due` and no MARK is still delayed. Copies of a message that was routed
+before, by a replay or by a queue in RAM where it went, are late: where an origin has to be hidden in spite of them, a MARK says
+COPIED when they are durable in the other store.
 
 **One MARK stands for all.** A store that finds records by key keeps the last MARK of a message only, so each MARK says all that
 there is to say. In a log they may come in another order than they were written: a MARK takes nothing back.
@@ -127,6 +130,7 @@ cdef enum:
     RECORD_HISTORIC = 4
     RECORD_RARE = 8
     RECORD_TIMED = 16
+    RECORD_COPIED = 32
     RECORD_ROUTED = 64
     RECORD_UNROUTED = 128
     # flags of SETTLE
@@ -147,6 +151,7 @@ cdef enum:
     # of `foreign` of an ENTER
     DOUBTFUL = 1
     NOT_HIDING = 2
+    COPIES_AWAITED = 4
 
 cdef packed struct head_t:
     uint32_t crc

@@ -26,8 +26,8 @@ from xump_ext.log.meta cimport Map, map_come, map_read
 from xump_ext.log.writer cimport store_queue, stored_content
 from xump_ext.memory.grow cimport array_grow
 from xump_ext.records.kinds cimport (
-    ADOPT, ENTER, FORGET, GONE, GROUP, MARK, META, NO_TEXT, NOT_HIDING, OPTION_DROP_OLDEST, OPTION_DROP_TO_FIT,
-    OPTION_KEEP_UNMATCHED, OPTION_STAGED, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT,
+    ADOPT, COPIES_AWAITED, ENTER, FORGET, GONE, GROUP, MARK, META, NO_TEXT, NOT_HIDING, OPTION_DROP_OLDEST, OPTION_DROP_TO_FIT,
+    OPTION_KEEP_UNMATCHED, OPTION_STAGED, QUEUE, RECORD_AUTO_DELETE, RECORD_COPIED, RECORD_DEAD_ENTRY, RECORD_EXACT,
     RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED, RECORD_UPSTREAM_FAILED,
     SEEN, SETTLE, STATE, adopt_record_t, enter_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t,
     seen_record_t, settle_record_t, state_record_t, timed_t,
@@ -56,7 +56,7 @@ cdef struct origin_t:
     uint64_t id
     uint32_t child_queue
     uint64_t child_id
-    bint waits              # for its copies in other stores, until it is routed
+    int waits               # for its copies in other stores: `foreign` of the record
 
 
 # Counts entries while they are read. The engine counts them later: it may run meanwhile, and its counts must be right.
@@ -316,7 +316,7 @@ cdef class Recovery:
     cdef int remember_origin(self, const enter_record_t* record, const rare_t* rare) except -1:
         array_grow(&self.origins, self.origin_count, &self.origin_capacity, sizeof(origin_t))
         (<origin_t*> self.origins)[self.origin_count] = origin_t(
-            rare.origin_queue, rare.origin_id, record.head.queue, record.head.id, rare.foreign & NOT_HIDING != 0)
+            rare.origin_queue, rare.origin_id, record.head.queue, record.head.id, rare.foreign)
         self.origin_count += 1
         return 0
 
@@ -333,8 +333,8 @@ cdef class Recovery:
             if origin.child_queue in self.found and origin.queue in self.found:
                 child = index_get(&self.recovered(origin.child_queue).index, origin.child_id)
                 entry = index_get(&self.recovered(origin.queue).index, origin.id)
-                if child != NULL and child.state != HISTORY and entry != NULL and entry.state != HISTORY and not (
-                        origin.waits and not was_routed(entry, self.recovered(origin.queue))):
+                if child != NULL and child.state != HISTORY and entry != NULL and entry.state != HISTORY and has_its_copies(
+                        entry, self.recovered(origin.queue), origin.waits):
                     found.append((origin.queue, origin.id))
         return found
 
@@ -469,6 +469,13 @@ cdef object none_if_unlimited(uint64_t limit):
     return None if limit == UNLIMITED else limit
 
 
+cdef bint has_its_copies(const entry_t* entry, const recovered_t* queue, int foreign) noexcept:
+    """Whether other stores have the copies of an origin, as far as what it became (`foreign`) had to wait for that."""
+    if foreign & COPIES_AWAITED and (entry.extra == NULL or not entry.extra.copied):
+        return False
+    return not foreign & NOT_HIDING or was_routed(entry, queue)
+
+
 cdef bint was_routed(const entry_t* entry, const recovered_t* queue) noexcept:
     """Whether the log says so, as `restore.pyx` reads it."""
     if entry.extra != NULL and entry.extra.logged != LOGGED_NOTHING:
@@ -494,6 +501,8 @@ cdef int flags_given(entry_t* entry, int flags) except -1:
         extra_of(entry).logged = LOGGED_ROUTED
     elif flags & RECORD_UNROUTED and extra_of(entry).logged == LOGGED_NOTHING:
         entry.extra.logged = LOGGED_UNROUTED
+    if flags & RECORD_COPIED:
+        extra_of(entry).copied = True
     return 0
 
 

@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr
 
 from xump_ext.log.append cimport log_enter, log_reserve
 from xump_ext.log.fences cimport log_lent
-from xump_ext.log.owners cimport claim_take, gone_note, has_owner, owner_claim, store_behind
+from xump_ext.log.owners cimport claim_take, gone_note, has_owner, owner_claim, passes_through, store_behind
 from xump_ext.log.room cimport COMES_IN, ENDS, store_takes
 from xump_ext.log.writer cimport touch, went_to
 from xump_ext.memory.canaries cimport LINK, strikes
@@ -328,6 +328,8 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* 
         rotate(engine, selector)
         if engine.store_count:
             went_to(engine, target)
+            if parent != NULL:
+                passes_through(engine, entry, parent)
             if target.durable:
                 gone_note(engine, entry)
             if not has_owner(parent):

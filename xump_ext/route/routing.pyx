@@ -107,7 +107,7 @@ cdef int hold_unreadable(engine_t* engine, object error) except -1:
 
 cdef inline int steps(engine_t* engine) except -1:
     """The steps of a run, until nothing is left: what can be taken comes before what is to be routed, the oldest first."""
-    while engine.building and something_is_due(engine):
+    while engine.building and engine.schedule.live and something_is_due(engine):     # the clock may say NEVER
         do_due(engine)
     if engine.building:
         return woken_waiters_look(engine)

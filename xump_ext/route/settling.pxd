@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from xump_ext.select.credit cimport selector_wake
 from xump_ext.state.constants cimport DEAD_ENTRY, DEAD_IN_RUN
-from xump_ext.state.graph cimport engine_t, entry_t, selector_t
+from xump_ext.state.graph cimport engine_t, entry_t, queue_t, selector_t
 
 cdef enum:
     # how a message ends in its queue
@@ -14,7 +14,7 @@ cdef enum:
 
 cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1
 # What this moved message became is settled: pays for the message, and on upwards.
-cdef int pay_for(engine_t* engine, entry_t* entry) except -1
+cdef int pay_for(engine_t* engine, entry_t* entry, queue_t* below) except -1
 cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1
 cdef int copy_nack(engine_t* engine, entry_t* entry, uint64_t number) except -1
 cdef uint64_t nacked(engine_t* engine, const entry_t* entry) except? 0

@@ -10,6 +10,7 @@ from libc.stdint cimport uint16_t, uint64_t, uintptr_t
 from xump_ext.log.append cimport log_settle
 from xump_ext.log.fences cimport log_mark
 from xump_ext.log.owners cimport owner_settled
+from xump_ext.log.writer cimport went_to
 from xump_ext.memory.canaries cimport PAYMENT, strikes
 from xump_ext.select.groups cimport group_leave
 from xump_ext.state.constants cimport DEAD_ENTRY, HISTORY, NACKED, OWNED, REASON_COUNT, SHADOW
@@ -29,17 +30,23 @@ cdef dict counts_by_reason(const uint64_t* counts):
 cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1:
     """Ends an entry, which is in no list any more, in its queue, and pays for it upwards."""
     cdef entry_t* parent = entry.parent
+    cdef queue_t* queue = entry.queue
     entry.parent = NULL
     end_here(engine, entry, how, reason)
-    return 0 if parent == NULL else pay_for(engine, parent)
+    return 0 if parent == NULL else pay_for(engine, parent, queue)
 
 
-cdef int pay_for(engine_t* engine, entry_t* entry) except -1:
-    """The message that this one was moved on as is settled: pays the selector that took this one, settles it, and so on
-    upwards."""
+cdef int pay_for(engine_t* engine, entry_t* entry, queue_t* below) except -1:
+    """The message that this one was moved on as, in queue `below`, is settled: pays the selector that took this one, settles it,
+    and so on upwards.
+
+    An end upstream, in another store, waits until those below are durable: copies that were made there are so then, too.
+    """
     cdef entry_t* parent
     cdef selector_t* supplier
     while entry != NULL:
+        went_to(engine, below)
+        below = entry.queue
         supplier = <selector_t*> entry.holder
         entry.below.any = NULL
         list_remove(&supplier.holding, entry)

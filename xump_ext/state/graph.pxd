@@ -122,6 +122,7 @@ cdef struct extra_t:        # of an entry: moments at which something happens to
     uint8_t standing        # in its group: GROUP_NONE ..
     uint8_t logged          # whether it is routed, as its log says: LOGGED_NOTHING ..
     uint8_t keyless         # its queue goes by keys, and it has none
+    uint8_t copied          # a MARK says that copies which had to be awaited are durable in another store
     int64_t expires         # it may not be handed out after that: by the message or by its queue's ttl; NEVER
     group_t* group          # of its key, in a queue that goes by keys; NULL: it is in none
     moment_t ended          # of a delay
@@ -425,7 +426,7 @@ cdef struct queue_t:        # 1,024 bytes at most: larger cells are not of a sla
     uint64_t frontier_safe   # the frontier that the log may state while copies in other stores are not durable
     uint64_t frontier_logged    # what the log says
     uint64_t frontier_promised  # the highest id to which a fence will let that go
-    uint64_t frontier_fence     # where that fence stood when it was pushed: the first is 1
+    uint64_t frontier_fence     # its number: the first that this store ever pushed is 1
     uint32_t frontier_waits  # how many such copies there are
     uint32_t late_waits      # how many LATE stand behind fences for it                                       log/fences.pyx
     uint64_t late_safe       # messages from this id on may have late copies that are not durable
