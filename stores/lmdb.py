@@ -178,6 +178,7 @@ class LmdbStore(LmdbSpace):
 
     def _sync(self) -> None:
         self._usable().sync(True)
+        self._claim.assure(self.path, self._data())
 
     def stats(self) -> dict[str, Any]:
         return {

@@ -5,7 +5,8 @@ however it ends, and tells the owner's pid. Two gaps remain, and this module fil
 
 - The lock does not keep out its own process, which would even lose it by closing any other descriptor of that file. So each
   claimed file is registered by its device and inode, and no second descriptor of it is closed before the claim is released:
-  whoever only wants to look into a file that may be a store's asks `reading`.
+  whoever only wants to look into a file that may be a store's asks `reading`. The program may do it all the same. So the lock is
+  taken again whenever the store has synced (`assure`).
 - A child does not inherit the lock. After a fork the child owns nothing.
 """
 
@@ -20,7 +21,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from xump_ext.errors import StoreLocked
+from xump_ext.errors import StoreFailed, StoreLocked
 
 # `struct flock` as the C compiler lays it out, and the places in it of type, whence, start, length and pid.
 _FLOCK, _ORDER = (("qqihh", (3, 4, 0, 1, 2)) if sys.platform == "darwin" else ("hhqqi4x", (0, 1, 2, 3, 4)))
@@ -59,6 +60,19 @@ class Claim:
             finally:
                 for fd in (self.fd, *self._more):
                     os.close(fd)
+
+    def assure(self, store: str, *more: int) -> None:
+        """Takes the lock again if this process has lost it, as when the program copied the file and closed it. Raises StoreFailed
+        if another process owns the store meanwhile, or if the file, or one of these descriptors, has lost its name.
+
+        To be called before the store says that something is durable. Two system calls."""
+        try:
+            _lock(self.fd, store, self._shared)
+        except StoreLocked as error:
+            raise StoreFailed(errno.EBUSY, f"{error}. This process has lost its lock, as a program does that opens and closes "
+                              "the files of its open store, perhaps to copy them: copy closed stores only") from error
+        if not all(os.fstat(fd).st_nlink for fd in (self.fd, *more)):
+            raise StoreFailed(errno.ENOENT, f"{store} was deleted or replaced while it was open: what is written now is lost")
 
     def forsake(self) -> None:
         """Closes the descriptor in a forked child, which owns nothing by it.

@@ -170,6 +170,7 @@ class RingStore(RingSpace):
     def _sync(self) -> None:
         segments = self._segments
         sync(self._fd, size_too=self._resized)
+        self._claim.assure(self.path)
         self._resized = False
         self._syncs += 1
         self._synced = self.end

@@ -1,13 +1,18 @@
 """The lock by which one process owns a store: its file, readers beside each other, and a file that changes under the claim."""
 
 import os
+import shutil
+from contextlib import contextmanager
 
 import pytest
 
 from tests.stores.toy_store import ToyStore
-from xump.errors import StoreLocked
+from xump import Engine
+from xump.errors import StoreFailed, StoreLocked
 from xump.stores import owner
+from xump.stores.lmdb import LmdbStore
 from xump.stores.owner import claim, claim_made
+from xump.stores.ring import RingStore
 from xump.testing.conformance import in_child
 
 
@@ -102,6 +107,66 @@ def test_a_reader_that_made_the_file_leaves_it_to_another_one(tmp_path):
     claim(file, create=True).release()
     for fd in (ready, says_ready, go_on):
         os.close(fd)
+
+
+@contextmanager
+def elsewhere(call):
+    """A child that has called it, and keeps what it got as long as the block lasts."""
+    (ready, says_ready), (go_on, says_go_on) = os.pipe(), os.pipe()
+    if not (child := os.fork()):
+        try:
+            os.close(says_go_on)
+            kept = call()
+            os.write(says_ready, b"y" if kept else b"n")
+            os.read(go_on, 1)
+        finally:
+            os._exit(0)
+    os.close(says_ready)
+    try:
+        assert os.read(ready, 1), "the child failed"
+        yield
+    finally:
+        os.close(says_go_on)
+        os.waitpid(child, 0)
+        for fd in (ready, go_on):
+            os.close(fd)
+
+
+@pytest.mark.parametrize("durability", ["sync", "group"])
+@pytest.mark.parametrize("kind", ["ring", "lmdb"])
+@pytest.mark.parametrize("then", ["nothing", "taken", "compacted", "deleted"])
+def test_a_program_that_copies_its_open_store(tmp_path, kind, durability, then):
+    """It loses the lock by that. Nothing is called durable that another process has overtaken, and the next sync brings the lock
+    back where none has."""
+    path, store = str(tmp_path / "s"), {"ring": RingStore, "lmdb": LmdbStore}[kind]
+    locked, data = (path, path) if kind == "ring" else (f"{path}/owner", f"{path}/data.mdb")
+    engine = Engine()
+    engine.create_store("s", kind, path=path, durability=durability, group_ms=60_000)
+    engine.create_queue("q", store="s")
+    engine.publish("q", "first")
+    engine.sync()
+    (shutil.copy if kind == "ring" else shutil.copytree)(path, tmp_path / "copy")
+
+    def publish():
+        engine.publish("q", "second")
+        engine.sync()
+
+    if then == "nothing":
+        publish()
+        assert in_child(lambda: claim(locked)).startswith("StoreLocked")
+    elif then == "taken":
+        with elsewhere(lambda: claim(locked)), pytest.raises(StoreFailed, match=r"process \d+.*has lost its lock"):
+            publish()
+    else:
+        assert in_child(lambda: os.unlink(data) if then == "deleted" else store.compact(path).records > 0) in (None, True)
+        with pytest.raises(StoreFailed, match="was deleted or replaced while it was open"):
+            publish()
+    engine.close()
+    if then != "deleted":
+        with Engine() as engine:
+            engine.create_store("s", kind, path=path)
+            there = [message.address for message in engine.queues["q"].browse()]
+            assert there == ["first", "second"] if then == "nothing" else there[0] == "first"
 
 
 def test_a_file_that_is_replaced_meanwhile(file, tmp_path, monkeypatch):
