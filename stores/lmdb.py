@@ -146,6 +146,8 @@ class LmdbStore(LmdbSpace):
         puts, gone = items(batch)
         size = meta.end - batch.position
         with self._poisoned_by_errors():
+            if self.durability in ("sync", "group"):
+                self._claim.assure(self.path, self._data())
             while True:
                 try:
                     self._commit(meta, puts, gone)

@@ -146,6 +146,8 @@ class RingStore(RingSpace):
         if batch.position != self.end:
             raise ValueError(f"a group for position {batch.position}; the log of {self.path} goes on at {self.end}")
         try:
+            if self.durability in ("sync", "group"):
+                self._claim.assure(self.path)
             self._segments.append(view, self.end, self._synced, self._ready)
         except OSError as error:
             raise self._failed("a write", error) from error

@@ -3,6 +3,7 @@
 import os
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -155,8 +156,10 @@ def test_a_program_that_copies_its_open_store(tmp_path, kind, durability, then):
         publish()
         assert in_child(lambda: claim(locked)).startswith("StoreLocked")
     elif then == "taken":
+        before = Path(data).read_bytes()
         with elsewhere(lambda: claim(locked)), pytest.raises(StoreFailed, match=r"process \d+.*has lost its lock"):
             publish()
+        assert Path(data).read_bytes() == before, "it is the other one's"
     else:
         assert in_child(lambda: os.unlink(data) if then == "deleted" else store.compact(path).records > 0) in (None, True)
         with pytest.raises(StoreFailed, match="was deleted or replaced while it was open"):
