@@ -258,7 +258,7 @@ cdef int log_copied(entry_t* entry) except -1:
         return 0
     if entry.id < queue.frontier_logged or (queue.frontier_waits and entry.id + 1 < queue.frontier_promised):
         if entry.state == UNROUTED and entry.id >= queue.frontier_logged:
-            say_unrouted(entry)     # by priority younger ones were routed before it: the fences for those let the frontier past it
+            say_unrouted(entry)     # younger ones were routed before it by priority: their fences let the frontier past it
         return log_late(queue, entry.id)
     if queue.frontier_waits == 0:
         queue.frontier_safe = entry.id
