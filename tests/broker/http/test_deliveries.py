@@ -2,12 +2,17 @@
 
 import json
 import threading
+from contextlib import suppress
+from http.client import HTTPException
 
 import pika
 import pytest
 
+import xump.aio
 from tests.broker.http.conftest import Client
 from xump.broker import Broker
+from xump.broker.http import deliveries, server
+from xump.broker.http.deliveries import Leases
 from xump.broker.users import hash_password, read_users
 
 
@@ -84,6 +89,56 @@ def test_the_end_of_the_broker_gives_all_back(engine, web):
         [message] = taken(type(web)(broker.http.url)("POST", "/queues/jobs/take"))
         assert (message["id"], jobs.outstanding) == (1, 1)
     assert (jobs.ready, jobs.outstanding) == (1, 0)
+
+
+@pytest.mark.parametrize("moment", ["in_time", "too_late"])
+def test_a_message_that_comes_while_the_broker_ends_stays_in_its_queue(engine, web, monkeypatch, moment):
+    """`in_time`: for a request that still waits; `too_late`: when requests have ended. In RAM each is a moment of its own."""
+    monkeypatch.setattr(server, "END_SECONDS", 0.1 if moment == "too_late" else 30)
+    jobs = engine.create_queue("jobs")
+    get, waits, close = xump.aio.get, threading.Event(), Leases.close
+
+    async def get_at_the_end(engine, queue, timeout):
+        waits.set()
+        if moment == "too_late":
+            return await get(engine, queue, timeout=timeout)
+        broker.is_ending = True         # as it says at the beginning of its end
+        jobs.publish("resize")
+        return engine.get(queue)
+
+    def publish_and_close(leases):
+        close(leases)
+        if moment == "too_late":
+            jobs.publish("resize")
+
+    monkeypatch.setattr(xump.aio, "get", get_at_the_end)
+    monkeypatch.setattr(Leases, "close", publish_and_close)
+    answers = []
+
+    def take():
+        with suppress(ConnectionError, HTTPException):      # the connection of a request that waits too long is closed
+            answers.append(Client(broker.http.url)("POST", "/queues/jobs/take?wait=60"))
+
+    with Broker(engine, amqp="127.0.0.1:0", http="127.0.0.1:0") as broker:
+        waiter = threading.Thread(target=take)
+        waiter.start()
+        assert waits.wait(30)
+    waiter.join()
+    assert (jobs.ready, jobs.outstanding) == (1, 0)
+    assert [(asked.status, asked.json["detail"]) for asked in answers] == [(503, "the broker ends")] * (moment == "in_time")
+
+
+def test_what_was_taken_and_cannot_be_told_goes_back(engine, web, monkeypatch):
+    def shown(delivery):
+        if delivery.message.address == "b":
+            raise ValueError("it cannot be shown")
+        return {}
+
+    jobs = engine.create_queue("jobs")
+    engine.publish_many(jobs, [("a",), ("b",)])
+    monkeypatch.setattr(deliveries, "shown_delivery", shown)
+    assert web("POST", "/queues/jobs/take?count=2").status == 500
+    assert (jobs.ready, jobs.outstanding) == (2, 0)
 
 
 def test_a_message_that_the_engine_took_back(engine, web):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import web
@@ -19,7 +19,7 @@ from aiohttp import web
 import xump.aio
 from xump.broker.http.call import Call, answer, number, one_of, seconds
 from xump.broker.http.messages import shown
-from xump.broker.http.problems import Problem, asking
+from xump.broker.http.problems import RETRY_SECONDS, Problem, asking
 from xump.errors import Closed, StaleDelivery, StoreFailed
 
 if TYPE_CHECKING:
@@ -120,19 +120,33 @@ async def take(call: Call) -> web.Response:
         raise Problem(400, f"wait={wait:g}: expected 0 to {WAIT_SECONDS_MAX:g} seconds")
     if not 1 <= count <= COUNT_MAX:
         raise Problem(400, f"count={count}: expected 1 to {COUNT_MAX}")
+    with _leasing() as taken:
+        with asking():
+            first = await xump.aio.get(call.engine, queue, timeout=wait)
+            if first is not None:
+                taken.append(first)
+                while len(taken) < count and (delivery := call.engine.get(queue)) is not None:
+                    taken.append(delivery)
+        if call.broker.is_ending:                       # it ended while this waited
+            raise Problem(503, "the broker ends", Retry_After=str(RETRY_SECONDS))
+        if call.request.transport is None or call.request.transport.is_closing():       # so did the client
+            raise Problem(408, "the client has gone")
+        described = [shown_delivery(delivery) for delivery in taken]
+    leases = call.http.leases
+    return answer([{"delivery": leases.add(delivery, call.user, lease), **about}
+                   for delivery, about in zip(taken, described, strict=True)])
+
+
+@contextmanager
+def _leasing() -> Iterator[list[Delivery]]:
+    """The block takes what is leased afterwards. If it raises, all goes back."""
     taken: list[Delivery] = []
-    with asking():
-        first = await xump.aio.get(call.engine, queue, timeout=wait)
-        if first is not None:
-            taken.append(first)
-            while len(taken) < count and (delivery := call.engine.get(queue)) is not None:
-                taken.append(delivery)
-    if call.request.transport is None or call.request.transport.is_closing():       # gone while it waited
+    try:
+        yield taken
+    except BaseException:
         for delivery in taken:
             give_back(delivery)
-        return answer([])
-    leases = call.http.leases
-    return answer([{"delivery": leases.add(delivery, call.user, lease), **shown_delivery(delivery)} for delivery in taken])
+        raise
 
 
 def _lease(call: Call) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from xump.broker.http import access, routes
 from xump.broker.http.call import Call
 from xump.broker.http.deliveries import Leases
 from xump.broker.http.overview import Rates
-from xump.broker.http.problems import Problem, answer
+from xump.broker.http.problems import RETRY_SECONDS, Problem, answer
 from xump.broker.http.webhooks import Webhooks
 from xump.broker.http.websub import Hub
 
@@ -68,6 +69,7 @@ class Http:
         self.leases = Leases()
         """The messages that clients have taken."""
         self._rates: dict[str, Rates] = {}
+        self._calls: set[asyncio.Task[web.StreamResponse]] = set()
         self._runner: web.AppRunner | None = None
 
     @property
@@ -95,6 +97,8 @@ class Http:
     def _handler(self, route: routes.Route) -> web.Handler:  # type: ignore[name-defined]
         async def handle(request: web.Request) -> web.StreamResponse:
             """Ask who it is, and hand on the call."""
+            if self.broker.is_ending:
+                raise Problem(503, "the broker ends", Retry_After=str(RETRY_SECONDS))
             user = await access.user_of(request, self.broker, self.names)
             name = request.query.get("vhost", "/")
             vhost = self.broker.vhosts.get(name)
@@ -107,6 +111,9 @@ class Http:
     @web.middleware
     async def _guard(self, request: web.Request, handler: web.Handler) -> web.StreamResponse:  # type: ignore[name-defined]
         """Errors become answers; every answer has the headers of `SECURITY`."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls.add(task)
         try:
             response: web.StreamResponse = await handler(request)
         except Problem as problem:
@@ -117,6 +124,8 @@ class Http:
         except Exception:
             logger.exception("%s %s", request.method, request.path)
             response = answer(500, "the broker has a defect; its log says more")
+        finally:
+            self._calls.discard(task)
         response.headers.update(SECURITY)
         return response
 
@@ -135,10 +144,15 @@ class Http:
                 self.hub.start(vhost)
 
     async def stop(self) -> None:
-        """Listen no more, and end the webhooks; what they had begun goes back to its queue."""
-        self.leases.close()
-        await self.hub.stop()
-        await self.webhooks.stop()
+        """Listen no more, and end the webhooks; what they had begun goes back to its queue. Requests end first: else they could
+        take messages, and begin webhooks, after all had ended."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+        calls = list(self._calls)
+        for call in calls:              # what was not done in its time has been cancelled, and has not heard of it yet
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await self.hub.stop()
+        await self.webhooks.stop()
+        self.leases.close()
