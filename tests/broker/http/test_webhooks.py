@@ -1,15 +1,17 @@
 """Webhooks: what a target does with a message decides what becomes of it."""
 
+import asyncio
 import hashlib
 import hmac
 
 import pytest
 
+import xump.aio
 from tests.broker.http.conftest import OK, Client, answer
 from tests.broker.http.test_websub import ask, confirm, subscriptions, topic_of, until
 from xump import Engine, always, deliver
 from xump.broker import Broker
-from xump.broker.http import targets
+from xump.broker.http import cloudevents, outgoing, targets
 
 
 def subscribe(web, target, **about):
@@ -81,6 +83,71 @@ def test_what_is_never_accepted_is_a_dead_letter(engine, web, target):
     assert [hook.next()[2]["Xump-Delivery-Count"] for _ in range(3)] == ["1", "2", "3"]
     settled(jobs)
     assert dead.fetch(1).headers["xump_reason"] == "delivery-limit"
+
+
+def served(engine):
+    return sum(selector.counters()["served"] for selector in list(engine.selectors.values()))
+
+
+def test_what_cannot_be_sent_comes_again_later(engine, web, target, monkeypatch):
+    """The client library refuses a header before anything is sent: each time."""
+    monkeypatch.setattr(cloudevents, "http_headers", lambda headers: [("ce-a\nb", "v")])
+    engine.create_queue("dead")
+    for name, options in (("jobs", {}), ("more", {"retry_delay": 0, "dead_letter": "dead"})):
+        queue = engine.create_queue(name, **options)
+        assert web("PUT", f"/webhooks/{name}", {"queue": name, "url": target(OK).url}).status == 201
+        queue.publish("a", b"x")
+        until(lambda queue=queue: queue.delayed or engine.queues["dead"].ready or served(engine) > 50)
+    [message] = engine.queues["jobs"].browse(state="delayed")
+    assert 0 < engine.next_due - message.timestamp < 60 * 10**9
+    assert "header" in engine.queues["dead"].fetch(1).headers["xump_detail"]
+    counts = [(one["accepted"], one["failed"], one["dead"]) for one in web("GET", "/webhooks").json]
+    assert counts == [(0, 1, 0), (0, outgoing.ATTEMPTS_MAX, 1)]
+
+
+def test_what_is_no_name_in_http_is_among_the_other_headers(engine, web, target):
+    jobs = engine.create_queue("jobs")
+    hook = target(OK)
+    subscribe(web, hook)
+    jobs.publish("a", b"x", {"cloudEvents_a\nb": "v", "cloudEvents_id": "7"})
+    _, _, headers, _ = hook.next()
+    assert (headers["Xump-Headers"], headers["ce-id"]) == (r'{"cloudEvents_a\nb": "v"}', "7")
+
+
+def test_an_error_of_what_falls_due_ends_no_webhook(engine, web, target, monkeypatch):
+    take, raised = xump.aio.take, []
+
+    async def take_at_last(*arguments, **options):
+        if len(raised) < 3:
+            raised.append(OSError("the store does not answer"))
+            raise raised[-1]
+        return await take(*arguments, **options)
+
+    monkeypatch.setattr(outgoing, "RETRY_SECONDS", (0,))
+    monkeypatch.setattr(xump.aio, "take", take_at_last)
+    jobs = engine.create_queue("jobs")
+    hook = target(OK)
+    subscribe(web, hook)
+    jobs.publish("a", b"x")
+    assert hook.next()[3] == b"x"
+    assert len(raised) == 3
+
+
+def test_what_was_taken_and_not_begun_goes_back(engine):
+    async def stop_early():
+        sender = outgoing.Outgoing(engine, "hook", "http://127.0.0.1:9/", None)
+        for _turn in range(100):
+            if sender._posts:
+                break
+            await asyncio.sleep(0)
+        await sender.stop()
+
+    jobs = engine.create_queue("jobs")
+    engine.create_selector(jobs, when=always, do=deliver("hook"))
+    jobs.publish("a", b"x")
+    asyncio.run(stop_early())
+    [delivery] = engine.take(1, "hook")
+    assert delivery.delivery_count == 2
 
 
 def test_retry_after_is_heeded(engine, web, target):

@@ -29,6 +29,9 @@ CONTENT_TYPE = "content-type"
 
 REQUIRED = ("specversion", "id", "source", "type")
 NAME = re.compile("[a-z0-9]+")
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""What a header of HTTP may be called (RFC 9110, section 5.6.2)."""
+
 STRUCTURED = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
 
@@ -123,10 +126,15 @@ def _event(attributes: dict[str, str], body: bytes, kind: str | None) -> Event:
     return attributes["type"], body, headers, f"{attributes['source']}#{attributes['id']}"
 
 
+def is_attribute(name: str) -> bool:
+    """Whether a message's header is an attribute of an event that may be a header of HTTP, too. Not all names may."""
+    return name.startswith(PREFIX) and TOKEN.fullmatch(name) is not None
+
+
 def http_headers(headers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The HTTP headers of an event in binary mode, from the headers of its message; none, if it is no event."""
     for name, value in headers.items():
-        if name.startswith(PREFIX) and isinstance(value, str):
+        if is_attribute(name) and isinstance(value, str):
             yield "ce-" + name.removeprefix(PREFIX), quote(value, safe=SAFE)
 
 

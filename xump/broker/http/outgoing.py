@@ -3,7 +3,8 @@
     2xx             the target has it: ack
     410             the target wants no more: the subscription ends
     anything else   it comes again, after `Retry-After` if the target says so, else after the queue's retry_delay, else after
-                    1, 10, 60, 600 seconds; after the queue's delivery_limit, else after 10 attempts, it is a dead letter
+                    1, 10, 60, 600 seconds; after the queue's delivery_limit, else after 10 attempts, it is a dead letter.
+                    A message that could not even be sent is no exception: what failed once may fail each time
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import aiohttp
 import xump.aio
 from xump.broker.http import cloudevents
 from xump.broker.http.targets import beginning, check_target
-from xump.errors import Closed, StaleDelivery
+from xump.errors import Closed, StaleDelivery, XumpError
 
 if TYPE_CHECKING:
     from xump.broker.http.webhooks import Webhooks
@@ -40,6 +41,9 @@ ATTEMPTS_MAX = 10
 
 RETRY_AFTER_MAX = 3600.0
 """A target puts off a message for at most so many seconds."""
+
+OF_TARGETS = (aiohttp.ClientError, OSError, TimeoutError)
+"""Errors of targets, and of the way to them."""
 
 GONE = 410
 AT_ONCE = 100
@@ -65,7 +69,7 @@ class Outgoing:
         self._links = links
         self._gone = gone
         self._sent = sent
-        self._posts: set[asyncio.Task[None]] = set()
+        self._posts: dict[asyncio.Task[None], Delivery] = {}
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(self._ended)
 
@@ -76,24 +80,39 @@ class Outgoing:
 
     async def stop(self) -> None:
         """Take no more, and end what was begun: those messages go back to their queue."""
-        for task in (self._task, *self._posts):
+        posts = dict(self._posts)
+        for task in (self._task, *posts):
             task.cancel()
-        await asyncio.gather(self._task, *self._posts, return_exceptions=True)
+        await asyncio.gather(self._task, *posts, return_exceptions=True)
+        for delivery in posts.values():
+            _answer(delivery.nack)                      # one whose task had not begun; the others are answered
 
     async def _run(self) -> None:
-        with suppress(Closed):
-            while True:
-                for delivery in await xump.aio.take(self._engine, AT_ONCE, self._destination, timeout=None):
-                    task = asyncio.get_running_loop().create_task(self._post(delivery))
-                    self._posts.add(task)
-                    task.add_done_callback(self._posts.discard)
+        failures = 0
+        while True:
+            try:
+                deliveries = await xump.aio.take(self._engine, AT_ONCE, self._destination, timeout=None)
+            except Closed:
+                return
+            except Exception as error:                  # of what fell due in the engine, for instance
+                pause = RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
+                failures += 1
+                self.error = said(error)
+                logger.exception("%s: nothing could be taken to be sent; trying again in %d s", self.url, pause)
+                await asyncio.sleep(pause)
+                continue
+            failures = 0
+            for delivery in deliveries:
+                task = asyncio.get_running_loop().create_task(self._post(delivery))
+                self._posts[task] = delivery
+                task.add_done_callback(self._posts.pop)
 
     async def _post(self, delivery: Delivery) -> None:
         """One attempt."""
         try:
             status, retry_after = await self._ask(delivery)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            self._failed(delivery, str(error) or type(error).__name__, None)
+        except Exception as error:
+            self._failed(delivery, said(error), None, None if isinstance(error, OF_TARGETS) else error)
         except BaseException:
             _answer(delivery.nack)
             raise
@@ -121,7 +140,7 @@ class Outgoing:
     def _headers(self, delivery: Delivery, body: bytes) -> Iterator[tuple[str, str]]:
         message = delivery.message
         own = {name: value for name, value in message.headers.items()
-               if not name.startswith(cloudevents.PREFIX) and name != cloudevents.CONTENT_TYPE and not isinstance(value, bytes)}
+               if not cloudevents.is_attribute(name) and name != cloudevents.CONTENT_TYPE and not isinstance(value, bytes)}
         yield "Content-Type", line(str(message.headers.get(cloudevents.CONTENT_TYPE, "application/octet-stream")))
         yield "Xump-Queue", line(delivery.queue.name)
         yield "Xump-Id", str(delivery.id)
@@ -137,9 +156,11 @@ class Outgoing:
         if self._secret is not None:
             yield "X-Hub-Signature", "sha256=" + hmac.new(self._secret, body, hashlib.sha256).hexdigest()
 
-    def _failed(self, delivery: Delivery, why: str, retry_after: str | None) -> None:
+    def _failed(self, delivery: Delivery, why: str, retry_after: str | None, defect: Exception | None = None) -> None:
+        """`defect`: an error that is not the target's."""
         if self.error is None:
-            logger.warning("%s: message %d of queue %r was not accepted: %s", self.url, delivery.id, delivery.queue.name, why)
+            logger.warning("%s: message %d of queue %r was not accepted: %s", self.url, delivery.id, delivery.queue.name, why,
+                           exc_info=defect)
         self.error = why
         self.counts["failed"] += 1
         queue, count = delivery.queue, delivery.delivery_count
@@ -155,8 +176,16 @@ class Outgoing:
 
 
 def _answer(call: Callable[[], None]) -> None:
-    with suppress(StaleDelivery, Closed):       # the subscription, or the queue, was deleted meanwhile: the message is not lost
-        call()
+    try:
+        with suppress(StaleDelivery, Closed):   # the subscription, or the queue, was deleted meanwhile: the message is not lost
+            call()
+    except XumpError:
+        logger.exception("what became of a message that was sent could not be kept")
+
+
+def said(error: Exception) -> str:
+    """The text of an error."""
+    return str(error) or type(error).__name__
 
 
 def line(text: str) -> str:
