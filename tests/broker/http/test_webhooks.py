@@ -3,6 +3,8 @@
 import asyncio
 import hashlib
 import hmac
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -11,7 +13,7 @@ from tests.broker.http.conftest import OK, Client, answer
 from tests.broker.http.test_websub import ask, confirm, subscriptions, topic_of, until
 from xump import Engine, always, deliver
 from xump.broker import Broker
-from xump.broker.http import cloudevents, outgoing, targets
+from xump.broker.http import cloudevents, outgoing, targets, webhooks
 
 
 def subscribe(web, target, **about):
@@ -213,6 +215,42 @@ def test_changed_and_deleted(engine, web, target):
     assert web("DELETE", "/webhooks/hook").json == {"deleted": False}
     jobs.publish("a", b"y")
     assert (jobs.ready, dict(jobs.meta), first.asked.empty(), second.asked.empty()) == (1, {}, True, True)
+
+
+def senders(web):
+    """How many tasks send something."""
+    async def count():
+        return sum(task.get_coro().__qualname__ == "Outgoing._run" for task in asyncio.all_tasks())
+
+    return asyncio.run_coroutine_threadsafe(count(), web.broker.loop).result(30)
+
+
+def test_changes_of_one_webhook_are_one_after_the_other(engine, web, target, monkeypatch):
+    """All have come when the first one ends what there was."""
+    engine.create_queue("jobs")
+    subscribe(web, target(OK))
+    all_there, came = threading.Event(), []
+    checked, stop = webhooks._checked, webhooks.Webhook.stop
+
+    def count(given, private):
+        came.append(given)
+        if len(came) == 3:
+            web.broker.loop.call_later(0, all_there.set)
+        return checked(given, private)
+
+    async def stop_then(webhook):
+        await asyncio.to_thread(all_there.wait, 30)
+        await stop(webhook)
+
+    monkeypatch.setattr(webhooks, "_checked", count)
+    monkeypatch.setattr(webhooks.Webhook, "stop", stop_then)
+    with ThreadPoolExecutor(3) as threads:
+        shown = list(threads.map(lambda hook: subscribe(web, hook), [target(OK) for _ in range(3)]))
+    assert senders(web) == 1
+    [left] = web("GET", "/webhooks").json
+    assert left in shown
+    web("DELETE", "/webhooks/hook")
+    assert senders(web) == 0
 
 
 def test_what_is_on_its_way_goes_back(engine, web, target):

@@ -1,5 +1,6 @@
 """The hub, by the scenarios of the WebSub recommendation: discovery, verification, distribution, signatures, leases, the end."""
 
+import asyncio
 import hashlib
 import hmac
 import re
@@ -12,6 +13,7 @@ from tests.broker.http.conftest import OK, Client, answer
 from tests.broker.http.test_access import basic
 from xump import Engine
 from xump.broker import Broker
+from xump.broker.http.websub import Subscription
 from xump.broker.users import User, Users, hash_password
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -139,6 +141,28 @@ def test_a_lease_is_renewed_and_ends(engine, web, target):
     until(lambda: not subscriptions(engine))
     engine.publish("news", "a", b"x")
     assert not engine.selectors
+
+
+def test_changes_of_one_subscription_are_one_after_the_other(engine, web, target):
+    engine.create_queue("news")
+    hook = target(confirm)
+    hub, vhost = web.broker.http.hub, web.broker.vhosts["/"]
+    made = [Subscription(topic_of(web, "news", "#"), hook.url, "news", "#", str(number), 0.0) for number in range(4)]
+
+    async def all_at_once():
+        await hub._subscribe(vhost, made[0], 100)
+        await asyncio.gather(*(hub._subscribe(vhost, one, 100) for one in made[1:]))
+        senders = [task for task in asyncio.all_tasks() if task.get_coro().__qualname__ == "Outgoing._run"]
+        assert len(senders) == 1
+        running = hub._running[vhost.name, made[0].name]
+        hub._do(hub.end(vhost, made[0], True))      # its lease has ended in between
+        await asyncio.gather(*hub._asking)
+        assert hub._running == {(vhost.name, made[0].name): running} and running[0] is made[3]
+
+    asyncio.run_coroutine_threadsafe(all_at_once(), web.broker.loop).result(30)
+    engine.publish("news", "a", b"x")
+    *_, headers, body = hook.next()
+    assert headers["X-Hub-Signature"] == "sha256=" + hmac.new(b"3", body, hashlib.sha256).hexdigest()
 
 
 def test_a_target_that_is_gone_ends_its_subscription(engine, web, target):

@@ -7,6 +7,7 @@ the queue, and goes with it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from dataclasses import dataclass
@@ -51,8 +52,10 @@ class Webhook:
 
     async def stop(self) -> None:
         """Messages that it has not finished go to the others of its queue."""
-        await self.outgoing.stop()
-        self.selector.delete()
+        try:
+            await self.outgoing.stop()
+        finally:
+            self.selector.delete()
 
 
 class Webhooks:
@@ -62,6 +65,8 @@ class Webhooks:
         self._http = http
         self._running: dict[tuple[str, str], Webhook] = {}
         self._session: aiohttp.ClientSession | None = None
+        self.changing = asyncio.Lock()
+        """Whoever looks at the webhooks or changes them holds it: one that is being changed has ended, and not begun yet."""
 
     @property
     def private_targets(self) -> bool:
@@ -84,30 +89,32 @@ class Webhooks:
 
     async def stop(self) -> None:
         """End all of them, until they are started again."""
-        running, self._running = self._running, {}
-        for webhook in running.values():
-            await webhook.stop()
+        async with self.changing:
+            running, self._running = self._running, {}
+            for webhook in running.values():
+                await webhook.stop()
+        self.changing = asyncio.Lock()                  # the next loop may be another one
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     async def of(self, vhost: Vhost) -> dict[str, Webhook]:
-        """Those of a virtual host, by name. One whose queue was deleted has ended with it."""
+        """Those of a virtual host, by name. One whose queue was deleted has ended with it. Whoever calls it is `changing`."""
         for (host, name), webhook in list(self._running.items()):
             if host == vhost.name and vhost.engine.queues.get(webhook.about["queue"]) is not webhook.selector.source:
                 del self._running[host, name]
                 await webhook.stop()
         return {name: webhook for (host, name), webhook in self._running.items() if host == vhost.name}
 
-    async def put(self, vhost: Vhost, name: str, about: dict[str, Any], queue: Queue) -> None:
-        """Create a webhook, or change it. If it raises, all is as it was."""
+    async def put(self, vhost: Vhost, name: str, about: dict[str, Any], queue: Queue) -> Webhook:
+        """Create a webhook, or change it. If it raises, all is as it was. Whoever calls it is `changing`."""
         kept = queue.meta.get(KEPT + name)
         queue.meta[KEPT + name] = json.dumps(about).encode()
         before = self._running.pop((vhost.name, name), None)
-        if before is not None:
-            await before.stop()
         try:
-            self._begin(vhost, name, about, queue)
+            if before is not None:
+                await before.stop()
+            webhook = self._begin(vhost, name, about, queue)
         except BaseException:
             if kept is None:
                 del queue.meta[KEPT + name]
@@ -118,9 +125,10 @@ class Webhooks:
             raise
         if before is not None and before.selector.source is not queue:
             self._forget(vhost, name, before)
+        return webhook
 
     async def delete(self, vhost: Vhost, name: str) -> bool:
-        """End a webhook; returns whether there was one."""
+        """End a webhook; returns whether there was one. Whoever calls it is `changing`."""
         webhook = self._running.pop((vhost.name, name), None)
         if webhook is None:
             return False
@@ -133,14 +141,15 @@ class Webhooks:
         if queue is not None:
             queue.meta.pop(KEPT + name, None)
 
-    def _begin(self, vhost: Vhost, name: str, about: dict[str, Any], queue: Queue) -> None:
+    def _begin(self, vhost: Vhost, name: str, about: dict[str, Any], queue: Queue) -> Webhook:
         destination = f"webhook/{name}"
         selector = vhost.engine.create_selector(
             queue, when=always if about["where"] is None else where(about["where"]), do=deliver(destination),
             credit=about["credit"], name=f"webhook {name}")
         secret = None if about["secret"] is None else about["secret"].encode()
-        self._running[vhost.name, name] = Webhook(
+        webhook = self._running[vhost.name, name] = Webhook(
             about, selector, Outgoing(vhost.engine, destination, about["url"], self, secret))
+        return webhook
 
 
 async def put(call: Call) -> web.Response:
@@ -150,17 +159,20 @@ async def put(call: Call) -> web.Response:
     if not NAME.fullmatch(name):
         raise Problem(400, f"a webhook's name has 1 to 100 letters, digits and . _ -, got {name!r}")
     about = _checked(await call.json(), call.http.private_targets)
-    webhooks = await call.http.webhooks.of(call.vhost)
-    if name in webhooks:
-        call.check("read", webhooks[name].about["queue"])
-    call.check("read", about["queue"])
-    queue = call.engine.queues.get(about["queue"])
-    if queue is None:
-        raise Problem(404, f"no queue {about['queue']!r} in the virtual host {call.vhost.name!r}")
+    webhooks = call.http.webhooks
+    async with webhooks.changing:
+        found = (await webhooks.of(call.vhost)).get(name)
+        if found is not None:
+            call.check("read", found.about["queue"])
+        call.check("read", about["queue"])
+        queue = call.engine.queues.get(about["queue"])
+        if queue is None:
+            raise Problem(404, f"no queue {about['queue']!r} in the virtual host {call.vhost.name!r}")
+        with asking():
+            webhook = await webhooks.put(call.vhost, name, about, queue)
     with asking():
-        await call.http.webhooks.put(call.vhost, name, about, queue)
         await xump.aio.durable(call.engine)
-    return answer(_shown(name, (await call.http.webhooks.of(call.vhost))[name]), 201)
+    return answer(_shown(name, webhook), 201)
 
 
 def _checked(given: dict[str, Any], private: bool) -> dict[str, Any]:
@@ -186,19 +198,22 @@ def _checked(given: dict[str, Any], private: bool) -> dict[str, Any]:
 async def listed(call: Call) -> web.Response:
     """The webhooks of the queues that the user may read."""
     call.only()
-    found = await call.http.webhooks.of(call.vhost)
+    async with call.http.webhooks.changing:
+        found = await call.http.webhooks.of(call.vhost)
     return answer([_shown(name, webhook) for name, webhook in found.items() if call.may("read", webhook.about["queue"])])
 
 
 async def delete(call: Call) -> web.Response:
     """End a webhook."""
     call.only()
-    name = call.name("webhook")
-    found = (await call.http.webhooks.of(call.vhost)).get(name)
-    if found is not None:
-        call.check("read", found.about["queue"])
+    name, webhooks = call.name("webhook"), call.http.webhooks
+    async with webhooks.changing:
+        found = (await webhooks.of(call.vhost)).get(name)
+        if found is not None:
+            call.check("read", found.about["queue"])
+        with asking():
+            deleted = await webhooks.delete(call.vhost, name)
     with asking():
-        deleted = await call.http.webhooks.delete(call.vhost, name)
         await xump.aio.durable(call.engine)
     return answer({"deleted": deleted})
 

@@ -102,6 +102,7 @@ class Hub:
         self._http = http
         self._running: dict[tuple[str, str], tuple[Subscription, Outgoing, asyncio.TimerHandle]] = {}
         self._asking: set[asyncio.Task[None]] = set()
+        self._changing = asyncio.Lock()                 # a subscription that is being changed has ended, and not begun yet
         self._watches: list[Watch] = []
         self._orphans: set[tuple[str, str]] = set()     # subscriptions whose topic has ended
 
@@ -134,6 +135,7 @@ class Hub:
             timer.cancel()
             await outgoing.stop()
         self._orphans.clear()
+        self._changing = asyncio.Lock()                 # the next loop may be another one
 
     # ---- subscriptions
 
@@ -197,27 +199,28 @@ class Hub:
             self._do(self._end_orphan(vhost, self._running[vhost.name, name][0]))
 
     async def _end_orphan(self, vhost: Vhost, subscription: Subscription) -> None:
-        await self.end(vhost, subscription)
-        await self._deny(subscription, f"the topic has ended: its queue {subscription.source!r} was deleted")
+        if await self.end(vhost, subscription, True):
+            await self._deny(subscription, f"the topic has ended: its queue {subscription.source!r} was deleted")
 
     async def _subscribe(self, vhost: Vhost, subscription: Subscription, lease: int) -> None:
         subscription.until = time.time() + lease
         engine, name = vhost.engine, subscription.name
         with asking():
-            source = engine.queues.get(subscription.source)
-            if source is None:
-                raise Problem(404, f"queue {subscription.source!r} was deleted meanwhile")
-            await self._pause(vhost, subscription)
-            kept = json.dumps(vars(subscription)).encode()
-            is_renewed = name in engine.queues
-            queue = engine.create_queue(name, store=source.store, meta={KEPT: kept})
-            queue.meta[KEPT] = kept
-            try:
-                self._begin(vhost, subscription, "tail")
-            except BaseException:
-                if not is_renewed:          # the next start would find it, and could not begin it either
-                    engine.delete_queue(name)
-                raise
+            async with self._changing:
+                source = engine.queues.get(subscription.source)
+                if source is None:
+                    raise Problem(404, f"queue {subscription.source!r} was deleted meanwhile")
+                kept = json.dumps(vars(subscription)).encode()
+                is_renewed = name in engine.queues
+                queue = engine.create_queue(name, store=source.store, meta={KEPT: kept})
+                queue.meta[KEPT] = kept
+                await self._pause(vhost, subscription)
+                try:
+                    self._begin(vhost, subscription, "tail")
+                except BaseException:
+                    if not is_renewed:          # the next start would find it, and could not begin it either
+                        engine.delete_queue(name)
+                    raise
             await xump.aio.durable(engine)
 
     def _begin(self, vhost: Vhost, subscription: Subscription, start: SelectorStart = "current") -> None:
@@ -236,7 +239,7 @@ class Hub:
 
         def end() -> None:
             """The lease is over, or the target wants no more."""
-            self._do(self.end(vhost, subscription))
+            self._do(self._end_this(vhost, subscription))
 
         outgoing = Outgoing(
             engine, name, subscription.callback, self._http.webhooks,
@@ -253,14 +256,22 @@ class Hub:
             await found[1].stop()
         return found is not None
 
-    async def end(self, vhost: Vhost, subscription: Subscription) -> None:
-        """End a subscription, with its messages."""
-        await self._pause(vhost, subscription)
+    async def _end_this(self, vhost: Vhost, subscription: Subscription) -> None:
+        await self.end(vhost, subscription, True)
+
+    async def end(self, vhost: Vhost, subscription: Subscription, this: bool = False) -> bool:
+        """End a subscription, with its messages. `this`: not one that has taken its place meanwhile. Returns whether it did."""
         engine, name = vhost.engine, subscription.name
-        copying = _selector(engine, f"{name} in")
-        if copying is not None:
-            copying.delete()
-        engine.delete_queue(name)
+        async with self._changing:
+            running = self._running.get((vhost.name, name))
+            if this and running is not None and running[0] is not subscription:
+                return False
+            await self._pause(vhost, subscription)
+            copying = _selector(engine, f"{name} in")
+            if copying is not None:
+                copying.delete()
+            engine.delete_queue(name)
+        return True
 
     def count(self, vhost: Vhost) -> int:
         """How many subscriptions there are."""
