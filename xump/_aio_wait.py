@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Alarm:
         self._engine = engine
         self._loop = loop
         self._tasks = 0
+        self._waits = True                                      # for disks, until a task begins to wait in `not_waiting`
         self._waiting: dict[asyncio.Future[None], None] = {}    # what the tasks wait for, in the order in which they came
         self._timer: asyncio.TimerHandle | None = None
         self._waiter: Sleeper | None = None
@@ -48,6 +49,7 @@ class Alarm:
 
     def begin(self) -> asyncio.Future[None]:
         """A task waits for this future from now on, until `end`."""
+        self._waits = self._waits and self._engine._patience.waits
         woken: asyncio.Future[None] = self._loop.create_future()
         self._waiting[woken] = None
         return woken
@@ -85,8 +87,9 @@ class Alarm:
             return
         self._clear()
         try:
-            self._engine.tick()
-            self.set()
+            with nullcontext() if self._waits else self._engine.not_waiting():
+                self._engine.tick()
+                self.set()
         except Exception as error:
             self._tell(error)
 

@@ -6,12 +6,16 @@ import threading
 import pytest
 
 import xump.aio
+from tests.broker.http.conftest import Client
 from tests.broker.raw_client import Link
 from tests.broker.steps import Connect
 from tests.broker.test_clients_that_misbehave import content, ready
+from xump import Engine
 from xump.broker import Broker, keeping, vhost_bindings
+from xump.broker.patience import in_steps
 from xump.broker.tables import Typed
 from xump.broker.vhost import Vhost
+from xump.durability.committer import Committer
 from xump.errors import StoreFull
 
 LONG = {"note": Typed("S", b"n" * 50_000)}
@@ -182,3 +186,116 @@ def test_no_end_of_a_queue_waits_in_the_loop(broker, link, engine, monkeypatch, 
         do(other, "basic.qos", prefetch_count=1)
     other.socket.close()
     assert waits == [False]
+
+
+# ---- over HTTP
+
+@pytest.fixture
+def writers(monkeypatch):
+    """The threads that wrote into a store."""
+    found, write = [], Committer._write
+
+    def written(*arguments, **options):
+        found.append(threading.get_ident())
+        return write(*arguments, **options)
+
+    monkeypatch.setattr(Committer, "_write", written)
+    return found
+
+
+@pytest.fixture
+def web(tmp_path):
+    with Engine() as engine:
+        engine.create_store("disk", "ring", path=tmp_path / "disk.xump", durability="sync")
+        with Broker(engine, amqp=None, http="127.0.0.1:0", store="disk", private_targets=True) as broker:
+            client = Client(broker.http.url)
+            client.broker = broker
+            yield client
+
+
+def test_no_request_over_http_writes_in_the_loop(web, writers):
+    hook, lines = {"queue": "jobs", "url": "http://127.0.0.1:9/", "where": "false"}, {"Content-Type": "application/x-ndjson"}
+    for name, properties in (("dead", {}), ("jobs", {"dead_letter": "dead", "unmatched": "keep"})):
+        assert web("PUT", f"/queues/{name}", {"store": "disk", **properties}).status == 201
+    for method, path, body, headers in (
+            ("PUT", "/queues/jobs", {"store": "disk", "dead_letter": "dead", "unmatched": "keep"}, {}),
+            ("PUT", "/webhooks/hook", hook, {}), ("PUT", "/webhooks/hook", {**hook, "credit": 3}, {}),
+            ("DELETE", "/webhooks/hook", None, {}), ("POST", "/queues/jobs", b"x", {}),
+            ("POST", "/queues/jobs", b"{}\n{}", lines),
+            ("POST", "/queues/jobs/hold", b"", {}), ("POST", "/queues/jobs/release", b"", {})):
+        assert web(method, path, body, headers).status in (200, 201), path
+    tokens = [message["delivery"] for message in web("POST", "/queues/jobs/take?count=3").json]
+    for token, do in zip(tokens, ("ack", "nack", "nack?requeue=false"), strict=True):
+        assert web("POST", f"/deliveries/{token}/{do}").status == 200
+    [lease] = web("POST", "/queues/jobs/take?lease=0.001").json
+    assert web("POST", "/queues/jobs/take?wait=60").json[0]["id"] == lease["id"]        # it has ended
+    assert web("POST", "/queues/dead/requeue").json == {"requeued": 1}
+    assert web("POST", "/queues/jobs/purge").json == {"purged": 1}
+    assert web("DELETE", "/queues/jobs").json == {"deleted": True}
+    assert writers and web.broker.thread not in writers
+
+
+def test_each_step_of_a_task_is_in_a_block_and_other_tasks_are_not():
+    engine, seen, other = Engine(), [], []
+
+    async def work(first):
+        try:
+            for _step in range(first):
+                seen.append(engine._patience.waits)
+                await asyncio.sleep(0)
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            seen.append(engine._patience.waits)
+            engine.close()
+        await asyncio.sleep(0)              # the engine is closed
+        return "done"
+
+    async def both():
+        task = asyncio.create_task(in_steps(engine, work, 3))
+        for _turn in range(5):
+            await asyncio.sleep(0)
+            other.append(engine._patience.waits)
+        task.cancel()
+        return await task
+
+    assert asyncio.run(both()) == "done"
+    assert (seen, other) == ([False] * 4, [True] * 5)
+
+
+def test_what_falls_due_is_not_written_in_the_loop(web, monkeypatch):
+    tick, waits, told = Engine.tick, [], threading.Event()
+
+    def seen(engine):
+        waits.append((threading.get_ident(), engine._patience.waits))
+        told.set()
+        return tick(engine)
+
+    monkeypatch.setattr(Engine, "tick", seen)
+    web.broker.vhosts["/"].engine.create_queue("jobs", store="disk").publish("a", ttl=0.001)
+    assert told.wait(30)
+    assert waits[0] == (web.broker.thread, False)
+
+
+@pytest.mark.parametrize("method, path, body", [
+    ("POST", "/queues/jobs", b"x"), ("PUT", "/queues/more", {"store": "disk"})])
+def test_a_request_is_carried_out_when_the_store_has_made_room(web, monkeypatch, method, path, body):
+    web.broker.vhosts["/"].engine.create_queue("jobs", store="disk")
+    tries = []
+
+    def at_last(do):
+        def carry_out(engine, *arguments, **options):
+            tries.append(engine._patience.waits)
+            if len(tries) < 3:
+                raise StoreFull("there is no room yet")
+            return do(engine, *arguments, **options)
+        return carry_out
+
+    async def relieved(_engine):
+        """At once."""
+
+    for name in ("publish", "create_queue"):
+        monkeypatch.setattr(Engine, name, at_last(getattr(Engine, name)))
+    monkeypatch.setattr(Engine, "pressed", property(lambda _engine: 0 < len(tries) < 3))
+    monkeypatch.setattr(xump.aio, "relieved", relieved)
+    assert web(method, path, body).status == 201
+    assert tries == [False, False, False]

@@ -17,7 +17,8 @@ class Shelf:
 
     def __init__(self, name, *, path, durability="group", bytes_max=1 << 40):
         self.name, self.path, self.durability, self.group_ms, self.salt = name, path, durability, 1e9, SALT
-        self.groups, self.synced = LOGS.setdefault(path, [[], 0])
+        self.log = LOGS.setdefault(path, [[], 0])       # what is written after a test has put another one there is lost
+        self.groups, self.synced = self.log
         self.bytes_max = bytes_max
         self.end = sum(map(len, self.groups))
 
@@ -33,7 +34,7 @@ class Shelf:
         self.end += len(group)
 
     def sync(self):
-        LOGS[self.path][1] = len(self.groups)
+        self.log[1] = len(self.groups)
 
     def fetch(self, queue, id, position):
         return position, b"".join(self.groups)[position : position + 4096]

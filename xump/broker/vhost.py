@@ -21,6 +21,7 @@ from xump.broker.errors import not_found, refused
 from xump.broker.exchange_graph import PREFIX, ExchangeGraph
 from xump.broker.exchanges import Destination, Exchange, standard
 from xump.broker.incoming import Entering, Incoming, Outcome
+from xump.broker.patience import in_steps
 from xump.broker.program_selectors import ProgramSelectors
 from xump.broker.queue_arguments import engine_properties, string
 from xump.broker.queues import BrokerQueue, is_stored
@@ -375,7 +376,7 @@ class Vhost:
                 loop.call_soon_threadsafe(self._look_for, gone)
         self._watch = self.engine.watch(told)
         self.program_selectors.look()
-        self._timer = loop.create_task(self._do_what_falls_due())
+        self._timer = loop.create_task(in_steps(self.engine, self._do_what_falls_due))
 
     async def _do_what_falls_due(self) -> None:
         """Messages expire and come back in their time, also while no client asks for anything. An error of one ends nothing; but

@@ -220,7 +220,7 @@ def test_changed_and_deleted(engine, web, target):
 def senders(web):
     """How many tasks send something."""
     async def count():
-        return sum(task.get_coro().__qualname__ == "Outgoing._run" for task in asyncio.all_tasks())
+        return sum(task.get_name().startswith(outgoing.TASK) for task in asyncio.all_tasks())
 
     return asyncio.run_coroutine_threadsafe(count(), web.broker.loop).result(30)
 

@@ -13,6 +13,7 @@ from tests.broker.http.conftest import OK, Client, answer
 from tests.broker.http.test_access import basic
 from xump import Engine
 from xump.broker import Broker
+from xump.broker.http.outgoing import TASK
 from xump.broker.http.websub import Subscription
 from xump.broker.users import User, Users, hash_password
 
@@ -152,10 +153,10 @@ def test_changes_of_one_subscription_are_one_after_the_other(engine, web, target
     async def all_at_once():
         await hub._subscribe(vhost, made[0], 100)
         await asyncio.gather(*(hub._subscribe(vhost, one, 100) for one in made[1:]))
-        senders = [task for task in asyncio.all_tasks() if task.get_coro().__qualname__ == "Outgoing._run"]
+        senders = [task for task in asyncio.all_tasks() if task.get_name().startswith(TASK)]
         assert len(senders) == 1
         running = hub._running[vhost.name, made[0].name]
-        hub._do(hub.end(vhost, made[0], True))      # its lease has ended in between
+        hub._do(vhost, hub.end, made[0], True)      # its lease has ended in between
         await asyncio.gather(*hub._asking)
         assert hub._running == {(vhost.name, made[0].name): running} and running[0] is made[3]
 

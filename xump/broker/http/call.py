@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiohttp import web
 
+import xump.aio
 from xump.broker.exchange_graph import PREFIX
 from xump.broker.http import access
-from xump.broker.http.problems import RETRY_SECONDS, Problem
+from xump.broker.http.problems import RETRY_SECONDS, Problem, asking
+from xump.broker.patience import with_room
 from xump.broker.permissions import why_not
 
 if TYPE_CHECKING:
@@ -92,6 +94,14 @@ class Call:
         """Raise `Problem` 503 if messages take too much memory to publish more."""
         if self.broker.memory.look():
             raise Problem(503, self.broker.memory.said(), Retry_After=str(RETRY_SECONDS))
+
+    async def done(self, change: Callable[[], T]) -> T:
+        """Change something in the engine, as soon as its stores have room for that; returns when it is durable. `change` changes
+        nothing if it raises. Raises `Problem`."""
+        with asking():
+            found = await with_room(self.engine, change)
+            await xump.aio.durable(self.engine)
+        return found
 
     async def json(self) -> dict[str, Any]:
         """The body, a JSON object. Raises `Problem` 400."""

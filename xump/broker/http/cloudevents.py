@@ -30,7 +30,7 @@ CONTENT_TYPE = "content-type"
 REQUIRED = ("specversion", "id", "source", "type")
 NAME = re.compile("[a-z0-9]+")
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""What a header of HTTP may be called (RFC 9110, section 5.6.2)."""
+"""Names that a header of HTTP may have (RFC 9110, section 5.6.2)."""
 
 STRUCTURED = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"

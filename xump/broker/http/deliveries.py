@@ -20,6 +20,7 @@ import xump.aio
 from xump.broker.http.call import Call, answer, number, one_of, seconds
 from xump.broker.http.messages import shown
 from xump.broker.http.problems import RETRY_SECONDS, Problem, asking
+from xump.broker.patience import not_waiting
 from xump.errors import Closed, StaleDelivery, StoreFailed
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Leases:
 
 def give_back(delivery: Delivery) -> None:
     """The message returns to its queue, as its `retry_delay` says. If the engine has it already, or is closed, that is done."""
-    with suppress(StaleDelivery, Closed, StoreFailed):
+    with not_waiting(delivery.queue.engine), suppress(StaleDelivery, Closed, StoreFailed):
         delivery.nack()
 
 
@@ -162,9 +163,7 @@ async def ack(call: Call) -> web.Response:
     """Ack a message that was taken; answers when that is durable."""
     call.only()
     lease = _answered(call)
-    with asking():
-        lease.delivery.ack()
-        await xump.aio.durable(call.engine)
+    await call.done(lease.delivery.ack)
     return answer({"acked": True})
 
 
@@ -174,9 +173,13 @@ async def nack(call: Call) -> web.Response:
     delay = call.parameter("delay", seconds)
     requeue = call.parameter("requeue", one_of("true", "false")) != "false"
     lease = call.http.leases.of(call.name("token"), call.user)
-    with asking():
+
+    def back() -> None:
+        """If it raises, the lease goes on."""
         lease.delivery.nack(requeue=requeue, delay=delay)
-    call.http.leases.drop(call.name("token"))
+        call.http.leases.drop(call.name("token"))
+
+    await call.done(back)
     return answer({"nacked": True})
 
 

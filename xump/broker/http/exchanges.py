@@ -12,7 +12,7 @@ from xump.broker.envelope import envelope_of, message_of
 from xump.broker.errors import ProtocolError
 from xump.broker.http.call import Call, answer, number, seconds
 from xump.broker.http.cloudevents import CONTENT_TYPE
-from xump.broker.http.problems import Problem, asking
+from xump.broker.http.problems import RETRY_SECONDS, Problem, asking
 from xump.broker.http.queues import headers_of
 from xump.broker.incoming import Incoming
 
@@ -42,10 +42,12 @@ async def publish(call: Call) -> web.Response:
             await xump.aio.relieved(call.engine)
         [outcome] = call.vhost.publish([incoming])
         await xump.aio.durable(call.engine)
+    if outcome.full_store and call.engine.pressed:
+        raise Problem(503, f"a store that messages of exchange {name!r} go to makes room", Retry_After=str(RETRY_SECONDS))
     if outcome.full_store:
         raise Problem(507, f"a store that messages of exchange {name!r} go to is full")
     if outcome.refused:
-        raise Problem(503, f"a queue that messages of exchange {name!r} go to is full", Retry_After="1")
+        raise Problem(503, f"a queue that messages of exchange {name!r} go to is full", Retry_After=str(RETRY_SECONDS))
     return answer({"queues": outcome.queues}, 201)
 
 

@@ -21,6 +21,7 @@ from aiohttp import web
 
 from xump import __version__
 from xump.broker.http.call import Call
+from xump.broker.patience import in_steps
 from xump.errors import Closed
 from xump_ext.infinite import INFINITE
 
@@ -86,7 +87,7 @@ async def metrics(call: Call) -> web.StreamResponse:
     _gather(pieces, _clients(call.broker))
     for vhost in call.broker.vhosts.values():
         if call.user.may_enter(vhost.name):
-            await _collect(Call(call.http, call.request, call.user, vhost), pieces)
+            await in_steps(vhost.engine, _collect, Call(call.http, call.request, call.user, vhost), pieces)
     _gather(pieces, {"": list(_beside(call.broker))})
     return await _sent(call.request, [piece for family in pieces.values() for piece in family])
 

@@ -24,6 +24,7 @@ import aiohttp
 import xump.aio
 from xump.broker.http import cloudevents
 from xump.broker.http.targets import beginning, check_target
+from xump.broker.patience import in_steps, not_waiting
 from xump.errors import Closed, StaleDelivery, XumpError
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ RETRY_AFTER_MAX = 3600.0
 
 OF_TARGETS = (aiohttp.ClientError, OSError, TimeoutError)
 """Errors of targets, and of the way to them."""
+
+TASK = "webhook"
+"""Begins the names of the tasks that send."""
 
 GONE = 410
 AT_ONCE = 100
@@ -70,7 +74,7 @@ class Outgoing:
         self._gone = gone
         self._sent = sent
         self._posts: dict[asyncio.Task[None], Delivery] = {}
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = asyncio.get_running_loop().create_task(in_steps(engine, self._run), name=f"{TASK} {destination}")
         self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -85,7 +89,8 @@ class Outgoing:
             task.cancel()
         await asyncio.gather(self._task, *posts, return_exceptions=True)
         for delivery in posts.values():
-            _answer(delivery.nack)                      # one whose task had not begun; the others are answered
+            with not_waiting(self._engine):
+                _answer(delivery.nack)                  # one whose task had not begun; the others are answered
 
     async def _run(self) -> None:
         failures = 0
@@ -103,7 +108,7 @@ class Outgoing:
                 continue
             failures = 0
             for delivery in deliveries:
-                task = asyncio.get_running_loop().create_task(self._post(delivery))
+                task = asyncio.get_running_loop().create_task(in_steps(self._engine, self._post, delivery))
                 self._posts[task] = delivery
                 task.add_done_callback(self._posts.pop)
 

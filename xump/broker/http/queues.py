@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -36,6 +37,9 @@ PUBLISHED: dict[str, Callable[[str], Any]] = {
 }
 """Parameters of a publish, and how they are read."""
 
+Publish = Callable[[], list[int]]
+"""Publishes what a request brings, and returns the ids."""
+
 PAGE_MAX = 1000
 """So many messages are shown at once."""
 
@@ -54,47 +58,46 @@ async def publish(call: Call) -> web.Response:
     address = options.pop("address", None)
     mode = cloudevents.mode_of(call.request.headers)
     if call.request.content_type == LINES:
-        ids = _publish_lines(call.engine, name, address, body, options)
+        publish = _of_lines(call.engine, name, address, body, options)
     elif mode is None:
-        ids = [_publish(call.engine, name, address or "", body, headers_of(call.request), options)]
+        publish = _of_one(call.engine, name, address or "", body, headers_of(call.request), options)
     else:
-        ids = _publish_events(call.engine, name, address, cloudevents.events_in(mode, call.request.headers, body), options)
-    with asking():
-        if call.engine.pressed:
+        publish = _of_events(call.engine, name, address, cloudevents.events_in(mode, call.request.headers, body), options)
+    ids = await call.done(publish)
+    if call.engine.pressed:             # who publishes more waits until the stores have caught up
+        with asking():
             await xump.aio.relieved(call.engine)
-        await xump.aio.durable(call.engine)
     return answer({"ids": ids}, 201)
 
 
-def _publish(engine: Engine, name: str, address: str, body: bytes, headers: dict[str, HeaderValue], options: Any) -> int:
-    with asking(), engine.not_waiting():
-        return engine.publish(name, address, body, headers, **options)
+def _of_one(
+    engine: Engine, name: str, address: str, body: bytes, headers: dict[str, HeaderValue], options: dict[str, Any]
+) -> Publish:
+    return lambda: [engine.publish(name, address, body, headers, **options)]
 
 
-def _publish_lines(engine: Engine, name: str, address: str | None, body: bytes, options: dict[str, Any]) -> list[int]:
+def _of_lines(engine: Engine, name: str, address: str | None, body: bytes, options: dict[str, Any]) -> Publish:
     """A message a line: all enter, or none does."""
     if address is not None:
         raise Problem(400, "address is of one message; in a body of lines each line has its own")
     messages = read_lines(body)
-    with asking(), engine.not_waiting():
-        return list(engine.publish_many(name, messages, **options))
+    return lambda: list(engine.publish_many(name, messages, **options))
 
 
-def _publish_events(
+def _of_events(
     engine: Engine, name: str, address: str | None, events: list[cloudevents.Event], options: dict[str, Any]
-) -> list[int]:
+) -> Publish:
     message_id = options.pop("message_id", None)
     if message_id is not None and len(events) != 1:
         raise Problem(400, "message_id is of one message; a batch of events has the ids of its events")
     if len(events) == 1:
         kind, body, headers, known_as = events[0]
         options["message_id"] = message_id or known_as
-        return [_publish(engine, name, kind if address is None else address, body, headers, options)]
+        return _of_one(engine, name, kind if address is None else address, body, headers, options)
     reply_to = options.pop("reply_to", None)
     rows = [(kind if address is None else address, body, headers, reply_to, known_as)
             for kind, body, headers, known_as in events]
-    with asking(), engine.not_waiting():
-        return list(engine.publish_many(name, rows, **options))
+    return lambda: list(engine.publish_many(name, rows, **options))
 
 
 def headers_of(request: web.Request) -> dict[str, HeaderValue]:
@@ -132,14 +135,18 @@ async def create(call: Call) -> web.Response:
     described = {"version": 1, "queues": {name: await call.json()}}
     for permission, other in needed(described, []):
         call.check(permission, other)
-    with asking():
+
+    def make() -> None:
+        """Unless it is there."""
         if name in call.engine.queues:
             call.engine.apply(described)            # raises if its properties are others; looks at the whole graph
-        else:
-            found = schema.read(described)
-            if found.faults:
-                raise Problem(400, "; ".join(found.faults))
-            call.engine.create_queue(name, **found.queues[name].properties)
+            return
+        found = schema.read(described)
+        if found.faults:
+            raise Problem(400, "; ".join(found.faults))
+        call.engine.create_queue(name, **found.queues[name].properties)
+
+    await call.done(make)
     return answer({"name": name}, 201)
 
 
@@ -148,10 +155,12 @@ async def delete(call: Call) -> web.Response:
     call.check("configure", call.name())
     call.only()
     queue = call.engine.queues.get(call.name())
-    with asking():
-        if queue is not None and purging.is_large(queue):
+    if queue is None:
+        return answer({"deleted": False})
+    if purging.is_large(queue):
+        with asking():
             await purging.purge(queue)
-        return answer({"deleted": queue is not None and call.engine.delete_queue(queue)})
+    return answer({"deleted": await call.done(lambda: call.engine.delete_queue(queue))})
 
 
 async def browse(call: Call) -> web.Response:
@@ -199,8 +208,7 @@ async def hold(call: Call) -> web.Response:
     """Hold a queue: it routes and delivers nothing until it is released."""
     queue = call.queue("configure")
     call.only()
-    with asking():
-        queue.hold()
+    await call.done(queue.hold)
     return answer({"held": True})
 
 
@@ -208,8 +216,7 @@ async def release(call: Call) -> web.Response:
     """Release a queue that is held."""
     queue = call.queue("configure")
     call.only()
-    with asking():
-        queue.release()
+    await call.done(queue.release)
     return answer({"held": False})
 
 
@@ -218,7 +225,9 @@ async def purge(call: Call) -> web.Response:
     queue = call.queue("configure")
     call.only()
     with asking():
-        return answer({"purged": await purging.purge(queue)})
+        purged = await purging.purge(queue)
+        await xump.aio.durable(call.engine)
+    return answer({"purged": purged})
 
 
 async def requeue(call: Call) -> web.Response:
@@ -235,9 +244,9 @@ async def requeue(call: Call) -> web.Response:
     moved = 0
     try:
         with asking():
-            while moved < left and (count := _requeue_some(call, queue.name, to, min(MOVED_AT_ONCE, left - moved))):
+            while moved < left and (count := await call.done(
+                    partial(_requeue_some, call, queue.name, to, min(MOVED_AT_ONCE, left - moved)))):
                 moved += count
-                await xump.aio.durable(call.engine)
     except Problem as problem:
         before = f"; {moved} went back before that" if moved else ""
         raise Problem(problem.status, f"{problem}{before}") from None
@@ -248,19 +257,18 @@ def _requeue_some(call: Call, name: str, to: str | None, count: int) -> int:
     """All of them go back, or none does."""
     engine = call.engine
     taken: list[Delivery] = []
-    with engine.not_waiting():
-        try:
-            with engine.transaction() as tx:
-                while len(taken) < count and (delivery := engine.get(name)) is not None:
-                    taken.append(delivery)
-                    target = to if to is not None else _came_from(delivery.message)
-                    call.check("write", target)
-                    tx.publish(target, as_before(delivery.message))
-                    tx.ack(delivery)
-        except BaseException:
-            for delivery in taken:
-                delivery.nack(delay=0)
-            raise
+    try:
+        with engine.transaction() as tx:
+            while len(taken) < count and (delivery := engine.get(name)) is not None:
+                taken.append(delivery)
+                target = to if to is not None else _came_from(delivery.message)
+                call.check("write", target)
+                tx.publish(target, as_before(delivery.message))
+                tx.ack(delivery)
+    except BaseException:
+        for delivery in taken:
+            delivery.nack(delay=0)
+        raise
     return len(taken)
 
 

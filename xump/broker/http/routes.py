@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
@@ -14,7 +14,7 @@ from xump._queue_properties import QUEUE_DEFAULTS
 from xump.broker.http import deliveries, exchanges, metrics, overview, queues, webhooks, websub
 from xump.broker.http.call import Call, answer
 
-Handler = Callable[[Call], Awaitable[web.StreamResponse]]
+Handler = Callable[[Call], Coroutine[Any, Any, web.StreamResponse]]
 
 TEXT: dict[str, Any] = {"type": "string"}
 NUMBER: dict[str, Any] = {"type": "integer", "minimum": 0}

@@ -17,6 +17,7 @@ from xump.broker.http.overview import Rates
 from xump.broker.http.problems import RETRY_SECONDS, Problem, answer
 from xump.broker.http.webhooks import Webhooks
 from xump.broker.http.websub import Hub
+from xump.broker.patience import in_steps, not_waiting
 
 if TYPE_CHECKING:
     from xump.broker.broker import Broker
@@ -104,7 +105,7 @@ class Http:
             vhost = self.broker.vhosts.get(name)
             if vhost is None:
                 raise Problem(404, f"no virtual host {name!r}")
-            return await route.handler(Call(self, request, user, vhost))
+            return await in_steps(vhost.engine, route.handler, Call(self, request, user, vhost))
 
         return handle
 
@@ -139,7 +140,8 @@ class Http:
         name = self._runner.addresses[0]
         self.address = (name[0], name[1])
         for vhost in self.broker.vhosts.values():
-            with vhost.engine.building():       # no message of a store that was reopened meets half of them
+            # no message of a store that was reopened meets half of them
+            with not_waiting(vhost.engine), vhost.engine.building():
                 self.webhooks.start(vhost)
                 self.hub.start(vhost)
 

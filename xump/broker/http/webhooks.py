@@ -22,6 +22,7 @@ from xump.broker.http.call import Call, answer
 from xump.broker.http.outgoing import Outgoing
 from xump.broker.http.problems import Problem, asking
 from xump.broker.http.targets import checked_url, session
+from xump.broker.patience import not_waiting, with_room
 from xump.conditions import always, where
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ class Webhook:
         try:
             await self.outgoing.stop()
         finally:
-            self.selector.delete()
+            with not_waiting(self.selector.source.engine):
+                self.selector.delete()
 
 
 class Webhooks:
@@ -66,7 +68,7 @@ class Webhooks:
         self._running: dict[tuple[str, str], Webhook] = {}
         self._session: aiohttp.ClientSession | None = None
         self.changing = asyncio.Lock()
-        """Whoever looks at the webhooks or changes them holds it: one that is being changed has ended, and not begun yet."""
+        """Hold it to look at the webhooks, or to change them: one that is being changed has ended, and not begun yet."""
 
     @property
     def private_targets(self) -> bool:
@@ -99,7 +101,7 @@ class Webhooks:
             self._session = None
 
     async def of(self, vhost: Vhost) -> dict[str, Webhook]:
-        """Those of a virtual host, by name. One whose queue was deleted has ended with it. Whoever calls it is `changing`."""
+        """Those of a virtual host, by name. One whose queue was deleted has ended with it. The caller holds `changing`."""
         for (host, name), webhook in list(self._running.items()):
             if host == vhost.name and vhost.engine.queues.get(webhook.about["queue"]) is not webhook.selector.source:
                 del self._running[host, name]
@@ -107,39 +109,49 @@ class Webhooks:
         return {name: webhook for (host, name), webhook in self._running.items() if host == vhost.name}
 
     async def put(self, vhost: Vhost, name: str, about: dict[str, Any], queue: Queue) -> Webhook:
-        """Create a webhook, or change it. If it raises, all is as it was. Whoever calls it is `changing`."""
+        """Create a webhook, or change it. If it raises, all is as it was. The caller holds `changing`."""
         kept = queue.meta.get(KEPT + name)
-        queue.meta[KEPT + name] = json.dumps(about).encode()
+        await self._keep(queue, name, json.dumps(about).encode())
         before = self._running.pop((vhost.name, name), None)
         try:
             if before is not None:
                 await before.stop()
             webhook = self._begin(vhost, name, about, queue)
         except BaseException:
-            if kept is None:
-                del queue.meta[KEPT + name]
-            else:
-                queue.meta[KEPT + name] = kept
+            await self._keep(queue, name, kept)
             if before is not None and before.selector.source.name in vhost.engine.queues:
                 self._begin(vhost, name, before.about, before.selector.source)
             raise
         if before is not None and before.selector.source is not queue:
-            self._forget(vhost, name, before)
+            await self._forget(vhost, name, before)
         return webhook
 
     async def delete(self, vhost: Vhost, name: str) -> bool:
-        """End a webhook; returns whether there was one. Whoever calls it is `changing`."""
-        webhook = self._running.pop((vhost.name, name), None)
+        """End a webhook; returns whether there was one. The caller holds `changing`."""
+        webhook = self._running.get((vhost.name, name))
         if webhook is None:
             return False
+        await self._forget(vhost, name, webhook)
+        self._running.pop((vhost.name, name), None)
         await webhook.stop()
-        self._forget(vhost, name, webhook)
         return True
 
-    def _forget(self, vhost: Vhost, name: str, webhook: Webhook) -> None:
+    async def _forget(self, vhost: Vhost, name: str, webhook: Webhook) -> None:
         queue = vhost.engine.queues.get(webhook.about["queue"])
         if queue is not None:
-            queue.meta.pop(KEPT + name, None)
+            await self._keep(queue, name, None)
+
+    async def _keep(self, queue: Queue, name: str, about: bytes | None) -> None:
+        """Keep a webhook in the map of its queue; None: no more."""
+
+        def write() -> None:
+            """In one step."""
+            if about is None:
+                queue.meta.pop(KEPT + name, None)
+            else:
+                queue.meta[KEPT + name] = about
+
+        await with_room(queue.engine, write)
 
     def _begin(self, vhost: Vhost, name: str, about: dict[str, Any], queue: Queue) -> Webhook:
         destination = f"webhook/{name}"

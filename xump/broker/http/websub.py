@@ -20,7 +20,7 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit, urlunsplit
@@ -37,6 +37,7 @@ from xump.broker.http.cloudevents import CONTENT_TYPE
 from xump.broker.http.outgoing import Outgoing, line
 from xump.broker.http.problems import Problem, asking
 from xump.broker.http.targets import check_target, checked_url
+from xump.broker.patience import in_steps, with_room
 from xump.conditions import always, match
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Hub:
     def __init__(self, http: Http) -> None:
         self._http = http
         self._running: dict[tuple[str, str], tuple[Subscription, Outgoing, asyncio.TimerHandle]] = {}
-        self._asking: set[asyncio.Task[None]] = set()
+        self._asking: set[asyncio.Task[Any]] = set()
         self._changing = asyncio.Lock()                 # a subscription that is being changed has ended, and not begun yet
         self._watches: list[Watch] = []
         self._orphans: set[tuple[str, str]] = set()     # subscriptions whose topic has ended
@@ -141,10 +142,10 @@ class Hub:
 
     def ask(self, vhost: Vhost, mode: str, subscription: Subscription, lease: int) -> None:
         """Ask the target whether it wants this, and then do it."""
-        self._do(self._ask(vhost, mode, subscription, lease))
+        self._do(vhost, self._ask, mode, subscription, lease)
 
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _do(self, vhost: Vhost, work: Callable[..., Coroutine[Any, Any, Any]], *given: Any) -> None:
+        task = asyncio.get_running_loop().create_task(in_steps(vhost.engine, work, vhost, *given))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
         task.add_done_callback(_look)
@@ -196,7 +197,7 @@ class Hub:
         queue = vhost.engine.queues.get(name)
         if (vhost.name, name) in self._orphans and (queue is None or not queue.ready + queue.delayed + queue.outstanding):
             self._orphans.discard((vhost.name, name))
-            self._do(self._end_orphan(vhost, self._running[vhost.name, name][0]))
+            self._do(vhost, self._end_orphan, self._running[vhost.name, name][0])
 
     async def _end_orphan(self, vhost: Vhost, subscription: Subscription) -> None:
         if await self.end(vhost, subscription, True):
@@ -212,8 +213,7 @@ class Hub:
                     raise Problem(404, f"queue {subscription.source!r} was deleted meanwhile")
                 kept = json.dumps(vars(subscription)).encode()
                 is_renewed = name in engine.queues
-                queue = engine.create_queue(name, store=source.store, meta={KEPT: kept})
-                queue.meta[KEPT] = kept
+                await with_room(engine, lambda: self._keep(engine, source, name, kept))
                 await self._pause(vhost, subscription)
                 try:
                     self._begin(vhost, subscription, "tail")
@@ -223,13 +223,17 @@ class Hub:
                     raise
             await xump.aio.durable(engine)
 
+    def _keep(self, engine: Engine, source: Queue, name: str, kept: bytes) -> None:
+        queue = engine.create_queue(name, store=source.store, meta={KEPT: kept})
+        queue.meta[KEPT] = kept                         # it may have been there: a lease is renewed
+
     def _begin(self, vhost: Vhost, subscription: Subscription, start: SelectorStart = "current") -> None:
         """Let messages in, and send them. `start`: a new subscription begins with the next message; one that goes on after a
         restart, with the first that was not routed before it."""
         engine, name = vhost.engine, subscription.name
         if subscription.source not in engine.queues:
             engine.delete_queue(name)
-            self._do(self._end_orphan(vhost, subscription))
+            self._do(vhost, self._end_orphan, subscription)
             return
         pattern = subscription.pattern
         if _selector(engine, f"{name} in") is None:     # a lease that is renewed has it
@@ -239,7 +243,7 @@ class Hub:
 
         def end() -> None:
             """The lease is over, or the target wants no more."""
-            self._do(self._end_this(vhost, subscription))
+            self._do(vhost, self.end, subscription, True)
 
         outgoing = Outgoing(
             engine, name, subscription.callback, self._http.webhooks,
@@ -255,9 +259,6 @@ class Hub:
             found[2].cancel()
             await found[1].stop()
         return found is not None
-
-    async def _end_this(self, vhost: Vhost, subscription: Subscription) -> None:
-        await self.end(vhost, subscription, True)
 
     async def end(self, vhost: Vhost, subscription: Subscription, this: bool = False) -> bool:
         """End a subscription, with its messages. `this`: not one that has taken its place meanwhile. Returns whether it did."""
@@ -282,7 +283,7 @@ def _selector(engine: Engine, name: str) -> Selector | None:
     return next((one for one in list(engine.selectors.values()) if one.name == name), None)
 
 
-def _look(task: asyncio.Task[None]) -> None:
+def _look(task: asyncio.Task[Any]) -> None:
     if not task.cancelled() and task.exception() is not None:
         logger.error("a subscription of WebSub could not be begun, or ended", exc_info=task.exception())
 
