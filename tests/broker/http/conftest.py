@@ -80,9 +80,10 @@ class Target:
                 body = lines.read(int(headers.get("Content-Length", 0)))
                 told = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
                 answer = told(method, path) if callable(told) else told
-                self.asked.put((method, path, headers, body))
                 if answer is None:          # it hangs
                     self.held.append(connection.dup())
+                self.asked.put((method, path, headers, body))
+                if answer is None:
                     return
                 connection.sendall(answer)
                 if b"close" in answer:

@@ -65,7 +65,9 @@ def test_permissions(engine, web):
     assert statuses == {
         "own": [201, 200, 200, 200, 200, 201, 200], "in": [201, 403, 403, 403, 403, 403, 403],
         "out": [403, 200, 403, 403, 403, 403, 200], "other": [403] * 7}
-    assert web("GET", "/graph.svg", headers=anna).status == 403       # it would show queues that she may not read
+    for path in ("/graph.svg", "/topology"):                    # they would show queues that she may not read
+        found = web("GET", path, headers=anna)
+        assert (found.status, found.json["detail"]) == (403, "user 'anna' may not read all queues of the virtual host '/'")
     engine.create_selector("other", when=always, do=deliver("worker"), enabled=False)
     engine.create_selector("out", when=always, do=deliver("worker"), enabled=False)
     metrics = web("GET", "/metrics", headers=anna).raw.decode()

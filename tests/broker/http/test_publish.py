@@ -1,6 +1,7 @@
 """Publishing over HTTP: what comes in, when it is answered, and what is refused without a change."""
 
 import json
+import socket
 
 import pika
 import pytest
@@ -14,6 +15,7 @@ from cloudevents.core.v1.event import CloudEvent
 from tests.broker.http.conftest import Client
 from xump import Engine
 from xump.broker import Broker
+from xump.broker.http import call
 
 
 def test_body_address_and_headers(engine, web):
@@ -56,8 +58,13 @@ def test_delays_and_lives(engine, web):
     ("/queues/jobs", b"", {"Xump-Headers": "{"}, 400, "Xump-Headers is not JSON"),
     ("/queues/jobs", b"", {"Xump-Headers": "[]"}, 400, "Xump-Headers must be a JSON object, got list"),
     ("/queues/jobs", b"", {"Xump-Headers": '{"a": [1]}'}, 400, "a"),
+    ("/queues/jobs", b"", {"Host": "["}, 400, "the header Host is '['"),
+    ("/queues/jobs", b"", {"Origin": "http://["}, 403, "a page of http://["),
+    ("/queues/jobs", b"[" * 100_000, {"Content-Type": "application/x-ndjson"}, 400, "line 1: not JSON"),
+    ("/queues/jobs", b'{"specversion": "1.0", "data_base64": "\xc3\xa9"}', {"Content-Type": "application/cloudevents+json"},
+     400, "data_base64 must be a text in base64"),
     ("/queues/full", b"", {}, 503, "queue 'full' has no room"),
-    ("/queues/jobs", bytes(65 << 20), {}, 413, "Maximum request body size"),
+    ("/queues/jobs", bytes(65 << 20), {}, 413, "the body may have 67108864 bytes at most"),
 ])
 def test_refused(engine, web, path, body, headers, status, text):
     engine.create_queue("jobs")
@@ -67,6 +74,15 @@ def test_refused(engine, web, path, body, headers, status, text):
     assert text in found.json["detail"] and found.json["status"] == status
     assert (found.headers["Retry-After"] == "1") == (status == 503)
     assert engine.stats()["engine"]["held_messages"] == 0
+
+
+def test_a_body_that_comes_too_slowly(engine, web, monkeypatch):
+    monkeypatch.setattr(call, "BODY_SECONDS", 0.01)
+    engine.create_queue("jobs")
+    with socket.create_connection(web.broker.http.address) as client, client.makefile("rb") as answers:
+        client.sendall(b"POST /queues/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nhalf")
+        assert answers.readline().startswith(b"HTTP/1.1 408")
+        assert b"only 4 bytes of the body came: send 10000 a second, or more" in answers.read()     # and the connection ends
 
 
 def test_it_is_durable_when_it_is_answered(tmp_path):

@@ -358,6 +358,7 @@ def test_a_change_that_fails_leaves_the_webhook_as_it_was(engine, web, target):
 @pytest.mark.parametrize(("about", "status", "text"), [
     ({"url": "http://h/"}, 400, "queue must be the name"), ({"queue": "jobs"}, 400, "expected an http or https URL"),
     ({"queue": "none", "url": "http://h/"}, 404, "no queue 'none'"),
+    ({"queue": "jobs", "url": "http://xn--/"}, 400, "is no URL"),
     ({"queue": "jobs", "url": "ftp://h/"}, 400, "ftp://h/"), ({"queue": "jobs", "url": "http://u:p@h/"}, 400, "without user"),
     ({"queue": "jobs", "url": "http://h/", "credit": 0}, 400, "credit must be a whole number from 1 to 1000, got 0"),
     ({"queue": "jobs", "url": "http://h/", "credit": True}, 400, "credit"),

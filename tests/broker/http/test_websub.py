@@ -13,6 +13,7 @@ from tests.broker.http.conftest import OK, Client, answer
 from tests.broker.http.test_access import basic
 from xump import Engine
 from xump.broker import Broker
+from xump.broker.http import websub
 from xump.broker.http.outgoing import TASK
 from xump.broker.http.websub import Subscription
 from xump.broker.users import User, Users, hash_password
@@ -270,6 +271,32 @@ def test_who_confirms_and_is_not_subscribed_is_told(engine, web, target):
     assert not engine.queues
 
 
+def test_a_lease_of_thousands_of_digits_is_the_longest(engine, web, target):
+    engine.create_queue("news")
+    hook = target(confirm)
+    assert ask(web, "subscribe", topic_of(web, "news", "#"), hook.url, **{"hub.lease_seconds": "9" * 5000}).status == 202
+    assert f"hub.lease_seconds={365 * 24 * 3600}" in hook.next()[1]
+
+
+@pytest.mark.parametrize(("kind", "body", "status", "text"), [
+    ("multipart/form-data", "hub.mode=x", 415, "the body must be application/x-www-form-urlencoded"),
+    ("application/x-www-form-urlencoded", "hub.mode=%ff", 400, "the body is no form: 'utf-8' codec"),
+])
+def test_what_is_no_form(web, kind, body, status, text):
+    found = web("POST", "/hub", body, {"Content-Type": kind})
+    assert found.status == status and text in found.json["detail"]
+
+
+def test_only_so_many_targets_are_asked_at_once(engine, web, target, monkeypatch):
+    monkeypatch.setattr(websub, "ASKED_MAX", 1)
+    engine.create_queue("news")
+    hook = target(None)
+    assert ask(web, "subscribe", topic_of(web, "news", "#"), hook.url).status == 202
+    found = ask(web, "subscribe", topic_of(web, "news", "#"), hook.url)
+    assert (found.status, found.json["detail"]) == (503, "1 targets are being asked already")
+    hook.next()
+
+
 @pytest.mark.parametrize(("form", "status", "text"), [
     ({}, 400, "hub.mode"), ({"hub.mode": "publish"}, 400, "hub.mode must be subscribe or unsubscribe, got 'publish'"),
     ({"hub.mode": "subscribe", "hub.topic": "http://elsewhere/topics/news/a"}, 400, "hub.topic must be http://127.0.0.1"),
@@ -280,6 +307,8 @@ def test_who_confirms_and_is_not_subscribed_is_told(engine, web, target):
     ({"hub.topic": "none/%23"}, 404, "no queue 'none'"), ({"hub.topic": "news/a.%23%23"}, 400, "a.##"),
     ({"hub.lease_seconds": "x"}, 400, "hub.lease_seconds"), ({"hub.lease_seconds": "0"}, 400, "hub.lease_seconds"),
     ({"hub.secret": "x" * 200}, 400, "at most 199 bytes"),
+    ({str(number): "x" for number in range(101)} | {"hub.mode": "subscribe"}, 400, "the body is no form: Max number of fields"),
+    ({"hub.mode": "x" * (1 << 20)}, 413, "the body may have 1048576 bytes at most"),
 ])
 def test_refused(engine, web, form, status, text):
     engine.create_queue("news")

@@ -63,7 +63,10 @@ def credentials(request: web.Request) -> tuple[str | None, str]:
 
 def check_host(request: web.Request, names: frozenset[str]) -> None:
     """Refuse names that others let point here."""
-    host = _host_in(request.host)
+    try:
+        host = _host_in(request.host)
+    except ValueError as error:
+        raise Problem(400, f"the header Host is {request.host!r}: {error}") from None
     if host not in names and host != "localhost" and not _is_address(host):
         raise Problem(403, f"this server is not called {host!r}; call it by its address")
 
@@ -90,7 +93,10 @@ def check_origin(request: web.Request) -> None:
     if origin is None:
         crossed = request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none")
     else:
-        crossed = urlsplit(origin).netloc != request.host
+        try:
+            crossed = urlsplit(origin).netloc != request.host
+        except ValueError:
+            crossed = True
     if crossed:
         raise Problem(403, f"a page of {origin or 'another server'} may not send requests here")
 

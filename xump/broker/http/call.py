@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl
 
 from aiohttp import web
 
@@ -24,6 +26,22 @@ if TYPE_CHECKING:
     from xump.queue import Queue
 
 T = TypeVar("T")
+
+BODY_BYTES_MAX = 64 << 20
+"""The largest body of a message."""
+
+SMALL_BYTES_MAX = 1 << 20
+"""The largest body that is a JSON object or a form."""
+
+FIELDS_MAX = 100
+"""The most fields of a form."""
+
+BODY_SECONDS = 30.0
+"""So long a client may take to send a body, and a second longer for each `RATE_MIN` bytes."""
+
+RATE_MIN = 10_000
+
+FORM = "application/x-www-form-urlencoded"
 
 
 class Call:
@@ -60,6 +78,11 @@ class Call:
         if why is not None:
             raise Problem(403, why)
         access.check(self.user, self.vhost.name, permission, name.removeprefix(PREFIX))
+
+    def check_reads_all(self) -> None:
+        """Raise `Problem` 403 unless the user may read all queues; it does not say which others there are."""
+        if not all(self.may("read", name) for name in list(self.engine.queues)):
+            raise Problem(403, f"user {self.user.name!r} may not read all queues of the virtual host {self.vhost.name!r}")
 
     def name(self, part: str = "queue") -> str:
         """A part of the path."""
@@ -106,16 +129,42 @@ class Call:
     async def json(self) -> dict[str, Any]:
         """The body, a JSON object. Raises `Problem` 400."""
         try:
-            found = json.loads(await self.body() or b"{}")
+            found = json.loads(await self.body(SMALL_BYTES_MAX) or b"{}")
         except (ValueError, RecursionError) as error:
             raise Problem(400, f"the body is not JSON: {error}") from None
         if not isinstance(found, dict):
             raise Problem(400, f"the body must be a JSON object, got {type(found).__name__}")
         return found
 
-    async def body(self) -> bytes:
-        """The body, up to the largest that a message may have."""
-        return await self.request.read()
+    async def form(self) -> dict[str, str]:
+        """The body, a form. Raises `Problem` 400, or 415 if it is none."""
+        if self.request.content_type != FORM:
+            raise Problem(415, f"the body must be {FORM}, got {self.request.content_type}")
+        try:
+            text = (await self.body(SMALL_BYTES_MAX)).decode()
+            return dict(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX))
+        except ValueError as error:
+            raise Problem(400, f"the body is no form: {error}") from None
+
+    async def body(self, bytes_max: int = BODY_BYTES_MAX) -> bytes:
+        """The body. Raises `Problem` 413 if it is longer, 408 if the client sends too slowly, 400 if it does not send all.
+
+        JSON that is parsed takes many times the memory of its bytes, so it may have less of them than a message."""
+        found, content = bytearray(), self.request.content
+        now = asyncio.get_running_loop().time
+        began = now()
+        try:
+            async with asyncio.timeout(BODY_SECONDS) as deadline:
+                while not content.at_eof():
+                    found += await content.readany()
+                    if len(found) > bytes_max:
+                        raise Problem(413, f"the body may have {bytes_max} bytes at most")
+                    deadline.reschedule(max(began + BODY_SECONDS + len(found) / RATE_MIN, now()))
+        except TimeoutError:
+            raise Problem(408, f"only {len(found)} bytes of the body came: send {RATE_MIN} a second, or more") from None
+        except (web.RequestPayloadError, ConnectionError) as error:
+            raise Problem(400, f"the body did not come to its end: {error}") from None
+        return bytes(found)
 
 
 def number(text: str) -> int:

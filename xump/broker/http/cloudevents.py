@@ -11,7 +11,6 @@ in each event once. The type becomes the address, unless the request gives one.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -94,7 +93,7 @@ def _structured(given: object) -> Event:
 def _decoded(text: object) -> bytes:
     try:
         return base64.b64decode(text if isinstance(text, str) else "?", validate=True)
-    except binascii.Error:
+    except ValueError:
         raise Problem(400, "data_base64 must be a text in base64") from None
 
 

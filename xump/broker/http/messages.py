@@ -62,7 +62,7 @@ def read_lines(body: bytes) -> list[Message]:
 def _read(line: bytes) -> Message:
     try:
         given = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Problem(400, f"not JSON: {error}") from None
     if not isinstance(given, dict):
         raise Problem(400, f"expected a JSON object, got {type(given).__name__}")

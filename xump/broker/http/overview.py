@@ -170,8 +170,7 @@ async def graph(call: Call) -> web.Response:
     size = len(engine.queues) + len(engine.selectors)
     if size > DRAWN_MAX:
         raise Problem(413, f"the graph has {size} queues and selectors; one of more than {DRAWN_MAX} is not drawn")
-    for name in engine.queues:
-        call.check("read", name)
+    call.check_reads_all()
     with asking():
         rates = call.http.rates_of(call.vhost)
         rates.look({name: came_and_went(counters) for name, counters in engine.stats()["queues"].items()})

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from xump.broker.addresses import host_and_port, is_loopback
 from xump.broker.http import access, routes
-from xump.broker.http.call import Call
+from xump.broker.http.call import BODY_BYTES_MAX, Call
 from xump.broker.http.deliveries import Leases
 from xump.broker.http.overview import Rates
 from xump.broker.http.problems import RETRY_SECONDS, Problem, answer
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from xump.broker.vhost import Vhost
 
 logger = logging.getLogger("xump")
-
-BODY_BYTES_MAX = 64 << 20
-"""The largest body of a message."""
 
 END_SECONDS = 1.0
 """How long the end waits for a request that is being answered, or that still comes in."""

@@ -72,12 +72,13 @@ def checked_url(text: object, private: bool) -> str:
     """A URL that may be called, as far as it says itself. Raises `Problem` 400 or 403."""
     try:
         url = URL(text if isinstance(text, str) else "")
+        host = url.host                                 # is decoded only now
     except ValueError as error:
         raise Problem(400, f"{text!r} is no URL: {error}") from None
-    if url.scheme not in ("http", "https") or not url.host or url.user is not None or url.fragment:
+    if url.scheme not in ("http", "https") or not host or url.user is not None or url.fragment:
         raise Problem(400, f"expected an http or https URL with a host, without user and fragment, got {text!r}")
-    if not private and not _may_be_public(url.host):
-        raise Problem(403, f"{url.host} is an address that the internet does not reach; "
+    if not private and not _may_be_public(host):
+        raise Problem(403, f"{host} is an address that the internet does not reach; "
                            "the broker calls such only with private_targets=True (--private-targets)")
     return str(url)
 

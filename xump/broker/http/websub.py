@@ -35,7 +35,7 @@ from xump.broker.exchanges import topic_matches
 from xump.broker.http.call import Call
 from xump.broker.http.cloudevents import CONTENT_TYPE
 from xump.broker.http.outgoing import Outgoing, line
-from xump.broker.http.problems import Problem, asking
+from xump.broker.http.problems import RETRY_SECONDS, Problem, asking
 from xump.broker.http.targets import check_target, checked_url
 from xump.broker.patience import in_steps, with_room
 from xump.conditions import always, match
@@ -62,6 +62,7 @@ LEASE_SECONDS = 10 * 24 * 3600
 """How long a subscription lasts that does not say."""
 
 LEASE_MAX = 365 * 24 * 3600
+DIGITS_MAX = 20
 SECRET_BYTES_MAX = 199
 """The specification's bound: less than 200 bytes."""
 
@@ -91,6 +92,9 @@ class Subscription:
         """The name of its queue. A target has one subscription to a topic."""
         return QUEUE + hashlib.sha256(json.dumps([self.topic, self.callback]).encode()).hexdigest()[:32]
 
+
+ASKED_MAX = 1000
+"""So many targets are asked at the same time; each may take ten seconds to answer."""
 
 LOOKED_AT = 1000
 """So many messages are looked at for the newest one of a topic."""
@@ -141,7 +145,9 @@ class Hub:
     # ---- subscriptions
 
     def ask(self, vhost: Vhost, mode: str, subscription: Subscription, lease: int) -> None:
-        """Ask the target whether it wants this, and then do it."""
+        """Ask the target whether it wants this, and then do it. Raises `Problem` 503 if too many are being asked."""
+        if len(self._asking) >= ASKED_MAX:
+            raise Problem(503, f"{ASKED_MAX} targets are being asked already", Retry_After=str(RETRY_SECONDS))
         self._do(vhost, self._ask, mode, subscription, lease)
 
     def _do(self, vhost: Vhost, work: Callable[..., Coroutine[Any, Any, Any]], *given: Any) -> None:
@@ -323,7 +329,7 @@ def topic_of(call: Call, text: str) -> tuple[str, str]:
 
 async def hub(call: Call) -> web.Response:
     """Subscribe or unsubscribe: the hub asks the target, and answers 202 before."""
-    form = await call.request.post()
+    form = await call.form()
     given: dict[str, Any] = {key.removeprefix("hub."): value for key, value in form.items() if key.startswith("hub.")}
     mode = given.get("mode")
     if mode not in ("subscribe", "unsubscribe"):
@@ -347,9 +353,9 @@ async def hub(call: Call) -> web.Response:
 def _lease(given: object) -> int:
     if given is None or given == "":
         return LEASE_SECONDS
-    if not isinstance(given, str) or not given.isascii() or not given.isdigit() or not int(given):
+    if not isinstance(given, str) or not given.isascii() or not given.isdigit() or not given.strip("0"):
         raise Problem(400, f"hub.lease_seconds must be a whole number of seconds, 1 or more, got {given!r}")
-    return min(int(given), LEASE_MAX)
+    return min(int(given.lstrip("0")[:DIGITS_MAX]), LEASE_MAX)      # Python makes no int of thousands of digits
 
 
 async def topic(call: Call) -> web.Response:
