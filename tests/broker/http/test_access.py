@@ -101,7 +101,7 @@ def test_pages_of_other_servers(engine, headers):
 def test_every_answer_keeps_other_pages_out(engine):
     with Broker(engine, amqp="127.0.0.1:0", http="127.0.0.1:0") as broker:
         client = Client(broker.http.url)
-        for path in ("/", "/queues", "/nowhere"):
+        for path in ("/", "/queues", "/nowhere", "/metrics"):
             found = client("GET", path)
             assert "frame-ancestors 'none'" in found.headers["Content-Security-Policy"]
             assert found.headers["X-Content-Type-Options"] == "nosniff"

@@ -56,6 +56,15 @@ def test_a_topic_says_where_its_hub_is(engine, web):
     assert web("GET", "/topics/news/a.%23%23").status == 400
 
 
+def test_a_message_that_is_a_page_may_do_nothing_in_the_name_of_its_reader(engine, web):
+    """The scripts of a page of this server may come from here: a second message, for instance."""
+    engine.create_queue("news").publish("page", b'<script src="/topics/news/script"></script>', {"content-type": "text/html"})
+    found = web("GET", "/topics/news/page")
+    assert found.headers["Content-Type"] == "text/html"
+    assert found.headers["Content-Security-Policy"] == "sandbox; default-src 'none'; frame-ancestors 'none'"
+    assert found.headers["X-Content-Type-Options"] == "nosniff"
+
+
 def test_the_hub_is_where_it_was_called(target):
     """By a name of its own, and in another virtual host."""
     hook = target(confirm)

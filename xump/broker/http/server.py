@@ -33,7 +33,13 @@ SECURITY = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-"""Headers of every answer: a page of this server loads nothing from elsewhere, and is in no frame of another page."""
+"""Headers of every answer, unless it has stricter ones: a page of this server loads nothing from elsewhere, and is in no frame of
+another page."""
+
+
+async def _secure(request: web.Request, response: web.StreamResponse) -> None:
+    for name, value in SECURITY.items():
+        response.headers.setdefault(name, value)
 
 
 class Http:
@@ -88,6 +94,7 @@ class Http:
     def application(self) -> web.Application:
         """The application, to be served by anything that serves aiohttp's."""
         made = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[self._guard])
+        made.on_response_prepare.append(_secure)
         for route in routes.ROUTES:
             made.router.add_route(route.method, route.path, self._handler(route), name=None)
         return made
@@ -108,7 +115,7 @@ class Http:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: web.Handler) -> web.StreamResponse:  # type: ignore[name-defined]
-        """Errors become answers; every answer has the headers of `SECURITY`."""
+        """Errors become answers."""
         task = asyncio.current_task()
         assert task is not None
         self._calls.add(task)
@@ -124,7 +131,6 @@ class Http:
             response = answer(500, "the broker has a defect; its log says more")
         finally:
             self._calls.discard(task)
-        response.headers.update(SECURITY)
         return response
 
     async def start(self) -> None:

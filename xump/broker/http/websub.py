@@ -93,6 +93,10 @@ class Subscription:
         return QUEUE + hashlib.sha256(json.dumps([self.topic, self.callback]).encode()).hexdigest()[:32]
 
 
+ALONE = "sandbox; default-src 'none'; frame-ancestors 'none'"
+"""The policy for a message as a page: its publisher may not act as its reader, neither by a script that is in it, nor by one that
+is another message."""
+
 ASKED_MAX = 1000
 """So many targets are asked at the same time; each may take ten seconds to answer."""
 
@@ -366,7 +370,7 @@ async def topic(call: Call) -> web.Response:
     newest = await asyncio.to_thread(_newest, queue, pattern)
     kind = None if newest is None else newest.headers.get(CONTENT_TYPE)
     return web.Response(body=b"" if newest is None else newest.body, headers={
-        "Link": links(topic_url(call, queue.name, pattern)),
+        "Link": links(topic_url(call, queue.name, pattern)), "Content-Security-Policy": ALONE,
         "Content-Type": line(str(kind)) if kind is not None else "application/octet-stream"})
 
 
