@@ -2,6 +2,7 @@
 
 import json
 import socket
+from contextlib import suppress
 
 import pika
 import pytest
@@ -13,9 +14,10 @@ from cloudevents.core.bindings.http import (
 from cloudevents.core.v1.event import CloudEvent
 
 from tests.broker.http.conftest import Client
+from tests.broker.http.test_websub import until
 from xump import Engine
 from xump.broker import Broker
-from xump.broker.http import call
+from xump.broker.http import call, server
 
 
 def test_body_address_and_headers(engine, web):
@@ -83,6 +85,30 @@ def test_a_body_that_comes_too_slowly(engine, web, monkeypatch):
         client.sendall(b"POST /queues/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nhalf")
         assert answers.readline().startswith(b"HTTP/1.1 408")
         assert b"only 4 bytes of the body came: send 10000 a second, or more" in answers.read()     # and the connection ends
+
+
+def test_an_answer_that_is_read_too_slowly(engine, web, monkeypatch):
+    """It is more than the buffers of two sockets have room for."""
+    monkeypatch.setattr(call, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(call, "RATE_MIN", 1 << 40)
+    engine.create_queue("jobs").publish("a", bytes(32 << 20))
+    with socket.create_connection(web.broker.http.address) as client:
+        client.sendall(b"GET /topics/jobs/%23 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        read = len(client.recv(1))
+        until(lambda: not web.broker.http._calls)
+        with suppress(ConnectionError):
+            while piece := client.recv(1 << 20):
+                read += len(piece)
+                assert read < 32 << 20
+
+
+def test_a_request_that_does_not_begin(engine, monkeypatch):
+    monkeypatch.setattr(server, "IDLE_SECONDS", 0.01)
+    with Broker(engine, amqp=None, http="127.0.0.1:0") as broker:
+        for beginning in (b"", b"GET / HTTP/1.1\r\nHost: loc", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /"):
+            with socket.create_connection(broker.http.address) as client, client.makefile("rb") as answers:
+                client.sendall(beginning)
+                assert b"200 OK" in answers.read() or b"localhost" not in beginning        # and the connection ends
 
 
 def test_it_is_durable_when_it_is_answered(tmp_path):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from xump.queue import Queue
 
 T = TypeVar("T")
+logger = logging.getLogger("xump")
 
 BODY_BYTES_MAX = 64 << 20
 """The largest body of a message."""
@@ -38,6 +41,9 @@ FIELDS_MAX = 100
 
 BODY_SECONDS = 30.0
 """So long a client may take to send a body, and a second longer for each `RATE_MIN` bytes."""
+
+ANSWER_SECONDS = 30.0
+"""The same for a client that reads an answer."""
 
 RATE_MIN = 10_000
 
@@ -165,6 +171,21 @@ class Call:
         except (web.RequestPayloadError, ConnectionError) as error:
             raise Problem(400, f"the body did not come to its end: {error}") from None
         return bytes(found)
+
+
+@asynccontextmanager
+async def in_time(request: web.Request, size: int) -> AsyncIterator[None]:
+    """A block that sends an answer of so many bytes. It ends if the client goes. One that reads too slowly is disconnected: its
+    answer would be kept in memory."""
+    seconds = ANSWER_SECONDS + size / RATE_MIN
+    try:
+        async with asyncio.timeout(seconds):
+            with suppress(ConnectionError):
+                yield
+    except TimeoutError:
+        logger.warning("%s %s: the client has not read its answer in %.0f s", request.method, request.path, seconds)
+        if request.transport is not None:
+            request.transport.abort()
 
 
 def number(text: str) -> int:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from xump import __version__
-from xump.broker.http.call import Call
+from xump.broker.http.call import Call, in_time
 from xump.broker.patience import in_steps
 from xump.errors import Closed
 from xump_ext.infinite import INFINITE
@@ -96,19 +96,19 @@ async def _sent(request: web.Request, pieces: list[bytes]) -> web.StreamResponse
     """Send them, about `PIECE_BYTES` at a time: ten megabytes at once hold the loop for 20 ms."""
     response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
     response.content_length = sum(map(len, pieces))
-    await response.prepare(request)
-    waiting: list[bytes] = []
-    size = 0
-    for piece in pieces:
-        waiting.append(piece)
-        size += len(piece)
-        if size >= PIECE_BYTES:
-            await response.write(b"".join(waiting))
-            await asyncio.sleep(0)          # `write` by itself waits only for a client that reads slowly
-            waiting.clear()
-            size = 0
-    await response.write(b"".join(waiting))
-    await response.write_eof()
+    async with in_time(request, response.content_length):
+        await response.prepare(request)
+        waiting: list[bytes] = []
+        size = 0
+        for piece in pieces:
+            waiting.append(piece)
+            size += len(piece)
+            if size >= PIECE_BYTES:
+                await response.write(b"".join(waiting))
+                await asyncio.sleep(0)          # `write` by itself waits only for a client that reads slowly
+                waiting.clear()
+                size = 0
+        await response.write(b"".join(waiting))
     return response
 
 

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from xump.broker.addresses import host_and_port, is_loopback
 from xump.broker.http import access, routes
-from xump.broker.http.call import BODY_BYTES_MAX, Call
+from xump.broker.http.call import BODY_BYTES_MAX, Call, in_time
 from xump.broker.http.deliveries import Leases
 from xump.broker.http.overview import Rates
 from xump.broker.http.problems import RETRY_SECONDS, Problem, answer
@@ -28,6 +28,9 @@ logger = logging.getLogger("xump")
 END_SECONDS = 1.0
 """How long the end waits for a request that is being answered, or that still comes in."""
 
+IDLE_SECONDS = 75.0
+"""So long a connection may be without a request, or with a part of one."""
+
 SECURITY = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -35,6 +38,26 @@ SECURITY = {
 }
 """Headers of every answer, unless it has stricter ones: a page of this server loads nothing from elsewhere, and is in no frame of
 another page."""
+
+
+async def _answered(request: web.Request, handler: web.Handler) -> web.StreamResponse:  # type: ignore[name-defined]
+    try:
+        response: web.StreamResponse = await handler(request)
+    except Problem as problem:
+        response = answer(problem.status, str(problem), problem.headers)
+    except web.HTTPException as error:
+        response = answer(error.status, error.text or error.reason, {
+            name: value for name, value in error.headers.items() if name in ("Allow", "Location")})
+    except Exception:
+        logger.exception("%s %s", request.method, request.path)
+        response = answer(500, "the broker has a defect; its log says more")
+    return response
+
+
+async def _sent(request: web.Request, response: web.StreamResponse) -> None:
+    async with in_time(request, response.content_length or 0):
+        await response.prepare(request)
+        await response.write_eof()
 
 
 async def _secure(request: web.Request, response: web.StreamResponse) -> None:
@@ -115,20 +138,13 @@ class Http:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: web.Handler) -> web.StreamResponse:  # type: ignore[name-defined]
-        """Errors become answers."""
+        """Errors become answers, and answers are sent in time."""
         task = asyncio.current_task()
         assert task is not None
         self._calls.add(task)
         try:
-            response: web.StreamResponse = await handler(request)
-        except Problem as problem:
-            response = answer(problem.status, str(problem), problem.headers)
-        except web.HTTPException as error:
-            response = answer(error.status, error.text or error.reason, {
-                name: value for name, value in error.headers.items() if name in ("Allow", "Location")})
-        except Exception:
-            logger.exception("%s %s", request.method, request.path)
-            response = answer(500, "the broker has a defect; its log says more")
+            response = await _answered(request, handler)
+            await _sent(request, response)
         finally:
             self._calls.discard(task)
         return response
@@ -136,7 +152,8 @@ class Http:
     async def start(self) -> None:
         """Listen, and go on with the webhooks that there are."""
         self._runner = web.AppRunner(
-            self.application(), access_log=None, handle_signals=False, shutdown_timeout=END_SECONDS, lingering_time=END_SECONDS)
+            self.application(), access_log=None, handle_signals=False, shutdown_timeout=END_SECONDS, lingering_time=END_SECONDS,
+            keepalive_timeout=IDLE_SECONDS)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self.tls)
         await site.start()
