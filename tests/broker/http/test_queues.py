@@ -5,6 +5,7 @@ import pytest
 
 from xump import always, deliver
 from xump.broker import message_of
+from xump.broker.http import messages
 
 
 def test_queues_are_listed_created_and_deleted(engine, web):
@@ -44,6 +45,19 @@ def test_browse(engine, web):
     alone = web("GET", "/queues/jobs/messages/1").json
     assert alone == {name: value for name, value in first.items() if name not in ("state", "until")}
     assert jobs.ready == 2
+
+
+def test_an_answer_has_so_many_bytes_of_bodies(engine, web, monkeypatch):
+    monkeypatch.setattr(messages, "BODIES_BYTES_MAX", 5)
+    jobs = engine.create_queue("jobs")
+    engine.publish_many(jobs, [("a", bytes(size)) for size in (2, 3, 0, 9, 1, 2)])
+    pages, start = [], 1
+    while page := [message["id"] for message in web("GET", f"/queues/jobs/messages?start={start}").json]:
+        pages.append(page)
+        start = page[-1] + 1
+    assert pages == [[1, 2], [3, 4], [5, 6]]
+    taken = [[message["id"] for message in web("POST", "/queues/jobs/take?count=9").json] for _ in pages]
+    assert taken == pages
 
 
 @pytest.mark.parametrize(("path", "status", "text"), [

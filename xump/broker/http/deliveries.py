@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aiohttp import web
 
 import xump.aio
+from xump.broker.http import messages
 from xump.broker.http.call import Call, answer, number, one_of, seconds
 from xump.broker.http.messages import shown
 from xump.broker.http.problems import RETRY_SECONDS, Problem, asking
@@ -126,8 +127,11 @@ async def take(call: Call) -> web.Response:
             first = await xump.aio.get(call.engine, queue, timeout=wait)
             if first is not None:
                 taken.append(first)
-                while len(taken) < count and (delivery := call.engine.get(queue)) is not None:
+                size = len(first.message.body)
+                while len(taken) < count and size < messages.BODIES_BYTES_MAX and (
+                        delivery := call.engine.get(queue)) is not None:
                     taken.append(delivery)
+                    size += len(delivery.message.body)
         if call.broker.is_ending:                       # it ended while this waited
             raise Problem(503, "the broker ends", Retry_After=str(RETRY_SECONDS))
         if call.request.transport is None or call.request.transport.is_closing():       # so did the client

@@ -24,6 +24,10 @@ IGNORED = ("id", "state", "until", "timestamp", "hops", "delivery", "delivery_co
 """Names in a message that was read: where it is published it gets these anew."""
 
 
+BODIES_BYTES_MAX = 16 << 20
+"""When the messages of an answer have so many bytes of bodies, it has no more of them."""
+
+
 def shown(message: Message) -> dict[str, Any]:
     """A message as JSON has it: a body that is no text is in base64, as CloudEvents writes it. `way`: the queues in which it has
     died. `amqp`: the exchange that it was published to, and its properties, if it came by AMQP."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,14 @@ from aiohttp import web
 
 import xump.aio
 from xump.broker import purging
-from xump.broker.http import cloudevents
+from xump.broker.http import cloudevents, messages
 from xump.broker.http.call import Call, answer, number, one_of, seconds
 from xump.broker.http.letters import as_before, came_from
 from xump.broker.http.messages import LINES, read_lines, shown
 from xump.broker.http.problems import Problem, asking
 from xump.broker.permissions import needed
 from xump.topology import schema
-from xump.types import HeaderValue
+from xump.types import HeaderValue, State
 
 if TYPE_CHECKING:
     from xump.engine import Engine
@@ -80,8 +80,8 @@ def _of_lines(engine: Engine, name: str, address: str | None, body: bytes, optio
     """A message a line: all enter, or none does."""
     if address is not None:
         raise Problem(400, "address is of one message; in a body of lines each line has its own")
-    messages = read_lines(body)
-    return lambda: list(engine.publish_many(name, messages, **options))
+    lines = read_lines(body)
+    return lambda: list(engine.publish_many(name, lines, **options))
 
 
 def _of_events(
@@ -174,8 +174,18 @@ async def browse(call: Call) -> web.Response:
     where = call.request.query.get("where")
     with asking():
         found = queue._browse_detailed(start or "head", state, where or None, limit, reverse)  # type: ignore[arg-type]
-        messages = await asyncio.to_thread(list, found)     # it may pass over millions
-        return answer([{**shown(message), "state": now, "until": until} for message, now, until in messages])
+        return web.Response(text=await asyncio.to_thread(_page, found), content_type="application/json")
+
+
+def _page(found: Iterable[tuple[Message, State, int | None]]) -> str:
+    """As JSON. In a thread, since it may pass over millions, and write many bytes."""
+    page, size = [], 0
+    for message, state, until in found:
+        page.append({**shown(message), "state": state, "until": until})
+        size += len(message.body)
+        if size >= messages.BODIES_BYTES_MAX:
+            break
+    return json.dumps(page, default=str)
 
 
 def _start(text: str) -> int | str | datetime.datetime:
