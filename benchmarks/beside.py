@@ -11,7 +11,7 @@ All of a workload take turns in one run. Each row says what outlives what (its *
 of the same work is. `in memory` promises nothing; `written` outlives the process, not the machine; `on the disk` is synced at
 each commit, acks too. Peers that are not installed are left out, and named.
 
-`python -m benchmarks peers` runs all of them, and the faces, into one page.
+`python -m benchmarks peers` runs all of them, and the servers, into one page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m benchmarks peers`: Xump beside its peers, all workloads and faces one after the other, as one page.
+"""`python -m benchmarks peers`: Xump beside its peers, all workloads and servers one after the other, as one page.
 
     python -m benchmarks peers                  # into PEERS.md: half an hour, on a machine that does nothing else
     python -m benchmarks peers --quick W1 sql   # these, with less of everything, and no page

@@ -1,4 +1,4 @@
-"""The maps of queues and stores: names and values of the program's own (docs/faces.md)."""
+"""The maps of queues and stores: names and values of the program's own (docs/servers.md)."""
 
 from collections.abc import MutableMapping
 

@@ -23,6 +23,36 @@ def why_not(vhost: Vhost, permission: str, queue: str) -> str | None:
     return f"exchange {name!r} is for clients of AMQP: here one can only publish, and not to an internal one"
 
 
+OWN = ("amq.", "xump.")
+"""Destinations that begin so are those of consumers of AMQP, HTTP and Flight."""
+
+
+def why_not_deliver(destination: str) -> str | None:
+    """Why clients may neither take from a destination nor let selectors deliver there; None: they may, if their permissions for
+    its name say so."""
+    if destination.startswith(OWN):
+        return f"destination {destination!r} is a consumer's own: choose a name that begins with none of {', '.join(OWN)}"
+    return None
+
+
+def needed_beside_queues(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The permissions that a topology needs for windows, to configure, and for destinations, to write. Where the message names
+    the destination, that may be any."""
+    for name in as_dict(given.get("windows")):
+        yield "configure", name
+    selectors = given.get("selectors")
+    for selector in selectors if isinstance(selectors, list) else []:
+        do, window = as_dict(as_dict(selector).get("do")), as_dict(selector).get("window")
+        if isinstance(window, str):
+            yield "configure", window
+        if "deliver" in do:
+            yield "write", do["deliver"] if isinstance(do["deliver"], str) else ANY_DESTINATION
+
+
+ANY_DESTINATION = "any destination"
+"""Only users who may write everywhere may let messages name destinations."""
+
+
 def needed(given: Mapping[str, Any], queues: list[str]) -> Iterator[tuple[str, str]]:
     """The permissions that a topology needs; what is malformed in it, `Engine.apply` refuses. A selector whose target is named by
     the message may lead to any queue."""

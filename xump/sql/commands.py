@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import signal
 import sys
 from typing import Any
 
@@ -13,6 +12,7 @@ from sqlalchemy import create_engine, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from xump.cli.exit import CommandError, ExitCode
+from xump.cli.signals import on_signals
 from xump.sql.errors import SqlError
 from xump.sql.outbox import Outbox
 from xump.sql.schema import check, configure_sqlite, init
@@ -97,10 +97,6 @@ def _tasks(name: str) -> Tasks:
 
 
 def _until_told(loop: Any) -> None:
-    def _stop(number: int, frame: object) -> None:
-        loop.stop()
-
-    for one in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(one, _stop)
-    print("Ready.", flush=True)
-    loop.run()
+    with on_signals(loop.stop):
+        print("Ready.", flush=True)
+        loop.run()

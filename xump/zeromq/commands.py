@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import signal
-import socket
 import subprocess
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import Any
 
 import zmq
 import zmq.auth
 
 from xump.cli.exit import CommandError, ExitCode
+from xump.cli.signals import on_signals
 from xump.errors import XumpError
 from xump.zeromq.binary_star import SplitBrain
 from xump.zeromq.freelance import FreelanceServer
@@ -53,7 +50,7 @@ def _server(options: argparse.Namespace) -> int:
         server = PirateBroker(
             options.frontend, options.backend, paranoid=options.system == "paranoid-pirate", request_ttl=options.request_ttl,
             **common)
-    with server, server.engine, _on_signals(server.stop):
+    with server, server.engine, on_signals(server.stop):
         print(f"xump: {options.system} is ready at {' and '.join(server.endpoints)}", flush=True)
         if server.star is not None:
             server.star.changed = lambda state: print(f"xump: {options.system} is {state.name.lower()}", flush=True)
@@ -70,7 +67,7 @@ def _worker(options: argparse.Namespace) -> int:
     worker = Worker(
         options.endpoint.split(","), options.service.encode(), protocol=options.protocol,
         keys=_keys(options.certificate, options.server_certificate), **_heartbeat(options))
-    with closing(worker), _on_signals(worker.stop):
+    with closing(worker), on_signals(worker.stop):
         print(f"xump: worker of {options.service} is ready for {options.endpoint}", flush=True)
         try:
             worker.run(lambda body: _answer(options.words, b"".join(body)))
@@ -135,32 +132,3 @@ def _certificate(path: str) -> tuple[bytes, bytes | None]:
         return public, secret
     except (OSError, ValueError) as error:
         raise CommandError(f"{path} cannot be read as a CURVE certificate: {error}") from None
-
-
-@contextmanager
-def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop`, once, when SIGTERM or SIGINT comes.
-
-    A handler in Python would not do: it runs between two steps of the interpreter, and a signal that comes just before libzmq
-    waits would be seen when libzmq has waited. The C handler writes to a socket at once, and a thread reads it.
-    """
-    wakes, woken = socket.socketpair()
-    wakes.setblocking(False)
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
-    fd_before = signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
-
-    def wait() -> None:
-        if woken.recv(1):
-            stop()
-
-    thread = threading.Thread(target=wait, name="xump-signals")
-    thread.start()
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(fd_before)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        wakes.close()                   # the thread reads its end
-        thread.join()
-        woken.close()

@@ -1,5 +1,6 @@
 """Users, permissions and TLS over Flight."""
 
+import base64
 import shutil
 import subprocess
 
@@ -11,6 +12,8 @@ from xump import Engine
 from xump.broker import Broker, Client
 from xump.broker.answers import AccessRefused, BrokerUnreachable
 from xump.broker.exchanges import Destination, Exchange
+from xump.broker.flight import access
+from xump.broker.flight.problems import Unknown
 from xump.broker.users import hash_password, read_users
 
 ROW = pa.record_batch({"address": ["a"]})
@@ -72,13 +75,32 @@ def test_who_has_no_virtual_host_is_refused(guarded, anna):
     lambda c: c.apply({"version": 1, "selectors": [{"source": "jobs", "when": "always", "do": {"copy_to": "mine"}}]}),
     lambda c: c.apply({"version": 1, "selectors": [
         {"source": "mine", "when": "always", "do": {"copy_to": {"field": "address"}}}]}),
-    lambda c: c.take("worker", destination=True)])
+    lambda c: c.take("worker", destination=True), lambda c: c.take("a later worker", destination=True),
+    lambda c: c.apply({"version": 1, "windows": {"workers": {"credit": 0}}}),
+    lambda c: c.apply({"version": 1, "selectors": [
+        {"source": "mine", "when": "always", "do": {"deliver": "mine"}, "window": "workers"}]}),
+    lambda c: c.apply({"version": 1, "selectors": [{"source": "mine", "when": "always", "do": {"deliver": "worker"}}]}),
+    lambda c: c.apply({"version": 1, "selectors": [
+        {"source": "mine", "when": "always", "do": {"deliver": {"field": "address"}}}]})])
 def test_what_somebody_may_not(engine, anna, call):
-    engine.apply({"version": 1, "selectors": [{"source": "jobs", "when": "always", "do": {"deliver": "worker"}}]})
+    engine.apply({"version": 1, "windows": {"workers": {"credit": 5}}, "selectors": [
+        {"source": "jobs", "when": "always", "do": {"deliver": "worker"}, "window": "workers"}]})
     before = engine.topology()
     with pytest.raises(AccessRefused, match="user 'anna' has no permission to (configure|write|read)"):
         call(anna)
     assert engine.topology() == before
+
+
+@pytest.mark.parametrize("name", ["amq.consumer/1", "xump.flight/session"])
+def test_what_a_consumer_gets_is_its_own(engine, flying, name):
+    """Even who may do everything neither takes it nor adds to it."""
+    engine.create_queue("mine")
+    with Client(flying.flight.url) as client:
+        for call in (lambda: client.take(name, destination=True), lambda: client.apply(
+                {"version": 1, "selectors": [{"source": "mine", "when": "always", "do": {"deliver": name}}]})):
+            with pytest.raises(AccessRefused, match="is a consumer's own: choose a name"):
+                call()
+    assert not engine.selectors
 
 
 def test_exchanges_are_for_publishing(engine, guarded, anna):
@@ -127,9 +149,28 @@ def test_a_handshake_gives_a_token(guarded):
         [b"news"], [b"mine"]]
     with Client(guarded.flight.url, token=value.decode().removeprefix("Bearer ")) as again:
         assert again.publish("jobs", ROW).rows == 1
-    wrong = client.authenticate_basic_token("anna", "wrong")
-    with pytest.raises(flight.FlightUnauthenticatedError):
-        list(client.list_flights(options=flight.FlightCallOptions(headers=[wrong])))
+    for wrong in (("anna", "wrong"), ("nobody", "secret")):
+        with pytest.raises(flight.FlightUnauthenticatedError):
+            client.authenticate_basic_token(*wrong)
+
+
+def test_a_user_who_logs_in_often_ends_no_token_of_others(users, monkeypatch):
+    """Nor does one who is not known."""
+    monkeypatch.setattr(access, "USER_TOKENS_MAX", 2)
+    with Engine() as engine, Broker(engine, amqp="127.0.0.1:0", users=users) as broker:
+        found = access.Access(broker)
+
+        def token(name, password):
+            return found.token_for("Basic " + base64.b64encode(f"{name}:{password}".encode()).decode())
+
+        kept = token("berta", "other")
+        first, *others = [token("anna", "secret") for _ in range(3)]
+        assert token("anna", "wrong") is None
+        assert found._given(f"Bearer {kept}") == ("berta", "other")
+        for each in others:
+            assert found._given(f"Bearer {each}") == ("anna", "secret")
+        with pytest.raises(Unknown, match="log in again"):
+            found._given(f"Bearer {first}")
 
 
 @pytest.mark.parametrize("address", ["grpc://0.0.0.0:0", "[::]:0", "grpc://example.org:1"])

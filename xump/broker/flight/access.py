@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 TOKENS_MAX = 1000
 """So many tokens are valid at once; the oldest ends first."""
 
+USER_TOKENS_MAX = 100
+"""So many of one user: logging in often ends the tokens of no other user."""
+
 TOKEN_SECONDS = 86_400.0
 """How long a token is valid."""
 
@@ -35,7 +38,7 @@ MIDDLEWARE = "xump"
 """The name under which Flight hands the headers of a call on."""
 
 
-class Headers(flight.ServerMiddleware):     # type: ignore[misc]
+class RequestHeaders(flight.ServerMiddleware):     # type: ignore[misc]
     """The headers of a call; and those of its answer."""
 
     def __init__(self, headers: Mapping[str, list[Any]]) -> None:
@@ -55,15 +58,15 @@ class Headers(flight.ServerMiddleware):     # type: ignore[misc]
         return self.answered
 
 
-class HeadersFactory(flight.ServerMiddlewareFactory):       # type: ignore[misc]
+class RequestHeadersFactory(flight.ServerMiddlewareFactory):       # type: ignore[misc]
     """Keeps the headers of each call; and answers a password with a token, as Flight's handshake wants it."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
 
-    def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[Any]]) -> Headers:
+    def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[Any]]) -> RequestHeaders:
         """A call begins. Flight calls it."""
-        made = Headers(headers)
+        made = RequestHeaders(headers)
         if info.method == flight.FlightMethod.HANDSHAKE:
             token = self._access.token_for(made.get("authorization"))
             if token is None:
@@ -96,14 +99,19 @@ class Access:
         """By token: user, password, and until when it is valid. The password: a user who is gone from the file is out."""
 
     def token_for(self, given: str | None) -> str | None:
-        """A token for a user and password, which each call checks; None: none were given."""
+        """A token for a user and password, which each call checks again; None: none were given, or no user has them."""
         if given is None or not given.lower().startswith("basic "):
             return None
         name, password = credentials(given)
+        if self._broker.users.authenticate(name, password, True) is None:       # whether from here, each call looks
+            return None
         token = secrets.token_urlsafe(24)
         with self._lock:
+            own = [token for token, (user, _, _) in self._tokens.items() if user == name]
+            if len(own) >= USER_TOKENS_MAX:
+                del self._tokens[own[0]]
             self._tokens[token] = (name, password, time.monotonic() + TOKEN_SECONDS)
-            while len(self._tokens) > TOKENS_MAX:
+            if len(self._tokens) > TOKENS_MAX:
                 del self._tokens[next(iter(self._tokens))]
         return token
 

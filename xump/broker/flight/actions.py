@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from xump._arguments import COUNT_MAX, ID_MAX
 from xump.broker.flight.browse import readable
-from xump.broker.permissions import as_dict, needed
+from xump.broker.permissions import as_dict, needed, needed_beside_queues
 from xump.broker.purging import is_large, purge_in_thread
 from xump.broker.queues import is_stored
 from xump.errors import QueueNotFound, StoreNotFound
@@ -91,8 +91,8 @@ def purge(call: Call, options: Options) -> Any:
 
 
 def apply(call: Call, options: Options) -> Any:
-    """Create what a topology has. The user must be allowed to configure its queues, and to write where its selectors lead. The
-    operator of the broker opens stores."""
+    """Create what a topology has. The user must be allowed to configure its queues and windows, and to write where its selectors
+    lead, to queues and destinations. The operator of the broker opens stores."""
     only(options, "topology")
     given = options.get("topology")
     if not isinstance(given, dict):
@@ -102,6 +102,8 @@ def apply(call: Call, options: Options) -> Any:
             raise StoreNotFound(f"no store {name!r}: the operator of the broker opens stores")
     for permission, name in needed(given, list(call.engine.queues)):
         call.check(permission, name)
+    for permission, name in needed_beside_queues(given):
+        call.check_destination(permission, name)
     call.engine.apply(given)
     call.durable()
     return {}

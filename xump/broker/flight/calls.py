@@ -21,7 +21,7 @@ from xump.broker.exchange_graph import PREFIX
 from xump.broker.flight import access
 from xump.broker.flight.access import host_and_port_of
 from xump.broker.flight.problems import Gone, Refused
-from xump.broker.permissions import why_not
+from xump.broker.permissions import why_not, why_not_deliver
 from xump.errors import QueueNotFound
 
 if TYPE_CHECKING:
@@ -76,6 +76,13 @@ class Call:
         if why is not None:
             raise Refused(why)
         access.check(self.user, self.vhost.name, permission, name.removeprefix(PREFIX))
+
+    def check_destination(self, permission: str, name: str) -> None:
+        """Raise `Refused` unless the user has this permission for a destination, or a window, of this name."""
+        why = why_not_deliver(name)
+        if why is not None:
+            raise Refused(why)
+        access.check(self.user, self.vhost.name, permission, name)
 
     def queue(self, permission: str, name: str) -> Queue:
         """A queue. Raises `Refused` and `QueueNotFound`."""

@@ -14,7 +14,7 @@ import pyarrow
 from pyarrow import flight
 
 from xump.broker.addresses import host_and_port, is_loopback
-from xump.broker.flight.access import MIDDLEWARE, Access, HeadersFactory, NoHandshake
+from xump.broker.flight.access import MIDDLEWARE, Access, NoHandshake, RequestHeadersFactory
 from xump.broker.flight.actions import ACTIONS, STAGING, answer
 from xump.broker.flight.browse import Browse
 from xump.broker.flight.buffers import Buffers
@@ -128,7 +128,7 @@ class Flight:
             self._server = Server(
                 f"{'grpc' if secure is None else 'grpc+tls'}://{host}:{self._port}", auth_handler=NoHandshake(),
                 tls_certificates=None if secure is None else [(secure.certificate, secure.key)],
-                middleware={MIDDLEWARE: HeadersFactory(self.access)})
+                middleware={MIDDLEWARE: RequestHeadersFactory(self.access)})
         except pyarrow.ArrowException as error:
             raise OSError(f"flight: cannot listen on {self._host}:{self._port}: {error}") from None
         self._server.face = self

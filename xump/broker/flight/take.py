@@ -80,6 +80,7 @@ class Taking:
             self._destination = DESTINATION + session
         else:
             self._destination = self.source
+            call.check_destination("read", self.source)
             for queue in {one.source.name for one in list(call.engine.selectors.values())
                           if one.do.verb == "deliver" and one.do.destination == taken}:
                 call.check("read", queue)

@@ -23,7 +23,7 @@ WHY = {
 """Why nothing is read from a connection, in words."""
 
 FLIGHT, HTTP = "Arrow Flight", "HTTP"
-"""Names for the clients of the other faces, which do not say what they are."""
+"""Names for the clients of the other protocols, which do not say what they are."""
 
 
 def connections(call: Call, all_of_them: bool) -> Iterator[dict[str, Any]]:
