@@ -345,6 +345,8 @@ cdef int log_queue_gone(queue_t* queue) except -1:
     map_leave(queue)
     adoptions_leave(queue)
     if store.fence_count or fences_needed(store):
+        if queue.touched:       # a crash may bring it back, and its last STATE may be that of an orderly end
+            log_state(queue, 0)
         fence_push(store, GONE, queue.number, 0, 0, 0)
         (<dict> store.leaving)[queue.number] = name
         (<dict> store.departed)[name] = queue.number, 0
