@@ -1,6 +1,6 @@
 """Durable stores that fail, are full, deleted or damaged beside others that are well: a test for each thing that went wrong once.
 
-The stores are logs in memory (`log_in_memory.py`); those of `worse_shelf.py` refuse to be written while a test says so.
+The stores are logs in memory (`log_in_memory.py`); those of `failing_shelf.py` refuse to be written while a test says so.
 """
 
 import threading
@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.durability.log_in_memory import LOGS, Shelf
-from tests.durability.worse_shelf import Worse, emptied, opened
+from tests.durability.failing_shelf import FailingShelf, emptied, opened
 from xump import (
     INFINITE, Closed, Engine, OutcomeFlag, QueueFull, StoreCorrupt, StoreFailed, always, copy_to, deliver, field, match, move_to,
     overflow,
@@ -63,7 +63,7 @@ def test_what_a_failed_store_never_got_is_still_where_it_came_from(credit, delet
     engine = opened("a l", "b r")
     engine.publish("a", body=b"precious")
     engine.sync()
-    Worse.unwritable.add("r")
+    FailingShelf.unwritable.add("r")
     engine.create_selector("a", when=always, do=move_to("b"), credit=credit)
     with pytest.raises(StoreFailed):
         engine.sync()
@@ -72,7 +72,7 @@ def test_what_a_failed_store_never_got_is_still_where_it_came_from(credit, delet
         engine.check()
     engine.stores["l"].committer.sync(None)
     engine.close()
-    Worse.unwritable.clear()
+    FailingShelf.unwritable.clear()
     with opened() as engine:
         assert bodies(engine)["a"] == [b"precious"]
 
@@ -90,7 +90,7 @@ def test_a_dead_letter_for_a_failed_store_is_still_where_it_came_from(by_way_of_
     engine.publish("a", body=b"precious")
     engine.sync()
     delivery, = engine.take(1)
-    Worse.unwritable.add("r")
+    FailingShelf.unwritable.add("r")
     engine.publish("dead")
     with pytest.raises(StoreFailed):
         engine.sync()
@@ -101,7 +101,7 @@ def test_a_dead_letter_for_a_failed_store_is_still_where_it_came_from(by_way_of_
     engine.check()
     engine.stores["l"].committer.sync(None)
     engine.close()
-    Worse.unwritable.clear()
+    FailingShelf.unwritable.clear()
     with opened() as engine:
         assert bodies(engine)["a"] == [b"precious"]
         engine.check()
@@ -112,7 +112,7 @@ def test_a_failed_store_does_not_stop_another_one():
     engine.create_selector("a", when=always, do=copy_to("b"))
     engine.create_selector("ram", when=always, do=copy_to("b"))
     engine.sync()
-    Worse.unwritable.add("r")
+    FailingShelf.unwritable.add("r")
     engine.publish("b")
     with pytest.raises(StoreFailed):
         engine.sync()
@@ -125,7 +125,7 @@ def test_a_failed_store_does_not_stop_another_one():
 
 def test_an_outcome_says_that_a_store_has_failed():
     engine = opened("b r")
-    Worse.unwritable.add("r")
+    FailingShelf.unwritable.add("r")
     engine.publish("b")
     with pytest.raises(StoreFailed):
         engine.sync()
@@ -136,11 +136,11 @@ def test_an_outcome_says_that_a_store_has_failed():
 
 def test_who_was_not_told_of_a_failure_hears_of_it_at_the_end(monkeypatch):
     engine = Engine()
-    engine.create_store("l", "worse shelf", path="l")
+    engine.create_store("l", "failing shelf", path="l")
     engine.stores["l"].backend.group_ms = 1
     engine.create_queue("q", store="l")
     engine.sync()
-    Worse.unwritable.add("l")
+    FailingShelf.unwritable.add("l")
     engine.publish("q")
     while engine.stores["l"].committer.error is None:
         time.sleep(0.001)

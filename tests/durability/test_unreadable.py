@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.durability.worse_shelf import Worse, emptied, opened
+from tests.durability.failing_shelf import FailingShelf, emptied, opened
 from xump import always, deliver, field, match, move_to
 from xump.durability import opening
 
@@ -42,12 +42,12 @@ def test_a_transaction_whose_answers_cannot_be_read_changes_nothing(clock, answe
                 for delivery in deliveries:
                     transaction.reject(delivery) if answer == "reject" else transaction.nack(delivery)
 
-        Worse.unreadable.add(("l", 15))
+        FailingShelf.unreadable.add(("l", 15))
         with pytest.raises(OSError, match="the disk says no"):
             refuse()
         engine.check()
         assert (queue.outstanding, dead.ready) == (20, 0)
-        Worse.unreadable.clear()
+        FailingShelf.unreadable.clear()
         refuse()
         engine.check()
         assert (queue.outstanding, dead.ready) == (0, 21)
@@ -58,12 +58,12 @@ def test_a_batch_that_expired_in_the_hands_and_cannot_be_read_stays_there(clock)
     with stored(clock, ttl=60) as engine:
         batch = engine.take_batch(20, "d")
         clock.tick(61)
-        Worse.unreadable.add(("l", 15))
+        FailingShelf.unreadable.add(("l", 15))
         with pytest.raises(OSError, match="the disk says no"):
             batch.nack()
         engine.check()
         assert (engine.queues["q"].outstanding, engine.queues["dead"].ready) == (20, 0)
-        Worse.unreadable.clear()
+        FailingShelf.unreadable.clear()
         batch.nack([15])
         batch.nack()
         engine.check()
@@ -72,13 +72,13 @@ def test_a_batch_that_expired_in_the_hands_and_cannot_be_read_stays_there(clock)
 
 def test_a_batch_has_the_messages_before_one_that_cannot_be_read(clock):
     with stored(clock) as engine:
-        Worse.unreadable.add(("l", 15))
+        FailingShelf.unreadable.add(("l", 15))
         first = engine.take_batch(20, "d")
         assert len(first) == 14
         with pytest.raises(OSError, match="the disk says no"):
             engine.take_batch(20, "d")
         engine.check()
-        Worse.unreadable.clear()
+        FailingShelf.unreadable.clear()
         assert len(engine.take_batch(20, "d")) == 6
         first.ack()
         engine.check()
@@ -90,12 +90,12 @@ def test_the_oldest_message_is_not_dropped_unread(clock, caplog):
         queue, dead = engine.queues["q"], engine.queues["dead"]
         for selector in list(engine.selectors.values()):
             selector.delete()
-        Worse.unreadable.add(("l", 1))
+        FailingShelf.unreadable.add(("l", 1))
         assert engine.publish("q", "new") == 21
         engine.check()
         assert queue.held and "queue 'q' is held from now on" in caplog.text
         assert (queue.ready, dead.ready) == (21, 0)
-        Worse.unreadable.clear()
+        FailingShelf.unreadable.clear()
         queue.release()
         engine.check()
         assert (queue.ready, dead.ready, dead.fetch(1).body) == (20, 1, BODY % 1)
@@ -116,15 +116,15 @@ def test_what_fell_due_unread_falls_due_when_its_queue_is_released(clock, caplog
                 engine.create_selector("q", when=always, do=deliver("d"), credit=100, ack_timeout=60)
         kept = engine.take(12)             # what was read last are the last eight
         clock.tick(61)
-        Worse.unreadable.update({("l", 1), ("l", 3)})
+        FailingShelf.unreadable.update({("l", 1), ("l", 3)})
         engine.tick()
         engine.check()
         assert queue.held and caplog.text.count("queue 'q' is held from now on") == 1
-        Worse.unreadable.discard(("l", 1))
+        FailingShelf.unreadable.discard(("l", 1))
         queue.release()
         engine.check()
         assert queue.held and caplog.text.count("queue 'q' is held from now on") == 2
-        Worse.unreadable.clear()
+        FailingShelf.unreadable.clear()
         queue.release()
         engine.check()
         assert not queue.held and queue.outstanding == queue.delayed == 0
@@ -146,7 +146,7 @@ def test_what_is_deleted_gives_back_what_cannot_be_read(clock, caplog, what):
             engine.create_selector("q", when=always, do=move_to("low"), credit=100)
         assert len(engine.take(20)) == 20
         clock.tick(61)
-        Worse.unreadable.update({("l", 5), ("l", 15)})
+        FailingShelf.unreadable.update({("l", 5), ("l", 15)})
         if what == "selector":
             selector.delete()
         elif what == "target":
@@ -159,7 +159,7 @@ def test_what_is_deleted_gives_back_what_cannot_be_read(clock, caplog, what):
             return
         assert queue.held and caplog.text.count("queue 'q' is held from now on") == 1
         assert (queue.ready, queue.outstanding, dead.ready) == (2, 0, 18)
-        Worse.unreadable.clear()
+        FailingShelf.unreadable.clear()
         queue.release()
         engine.check()
         assert (queue.ready, dead.ready) == (0, 20)
@@ -170,7 +170,7 @@ def test_a_message_that_cannot_be_matched_anew_holds_its_queue(caplog):
         engine.create_selector("a", when=match("eq", "x"), do=deliver("d"), credit=0)
         engine.publish("a", "x")
     engine = opened("ram")
-    Worse.unreadable.add("l")
+    FailingShelf.unreadable.add("l")
     with engine.building():
         engine.create_selector("a", when=match("eq", "x"), do=deliver("d"), credit=1)
         engine.create_selector("ram", when=always, do=deliver("ram"), credit=10)
@@ -179,7 +179,7 @@ def test_a_message_that_cannot_be_matched_anew_holds_its_queue(caplog):
     assert engine.queues["a"].held and "queue 'a' is held from now on" in caplog.text
     assert engine.publish("ram") == 1 and len(engine.take(5, "ram")) == 1
     engine.check()
-    Worse.unreadable.clear()
+    FailingShelf.unreadable.clear()
     engine.queues["a"].release()
     assert len(engine.take(5, "d")) == 1
     engine.close()
@@ -199,12 +199,12 @@ def test_a_message_that_expired_in_the_hands_and_cannot_be_read_stays_there(cloc
     deliveries = engine.take(30)
     engine.queues["q"].fetch(30)
     clock.tick(61)
-    Worse.unreadable.add("l")
+    FailingShelf.unreadable.add("l")
     calls = {"nack": deliveries[0].nack, "retry": lambda: deliveries[0].nack(delay=1)}
     with pytest.raises(OSError, match="the disk says no"):
         calls[end]()
     engine.check()
-    Worse.unreadable.clear()
+    FailingShelf.unreadable.clear()
     assert engine.queues["q"].outstanding == 30 and engine.queues["dead"].ready == 0
     deliveries[0].nack()
     assert engine.queues["dead"].ready == 1
@@ -221,12 +221,12 @@ def test_a_message_that_cannot_be_bounced_stays_in_the_hands():
         engine.sync()
         deliveries = engine.take(30)
         engine.queues["q"].fetch(30)        # what was read last is far from the first
-        Worse.unreadable.add("l")
+        FailingShelf.unreadable.add("l")
         with pytest.raises(OSError, match="the disk says no"):
             deliveries[0].reject()
         with pytest.raises(OSError, match="the disk says no"):
             deliveries[1].nack()
-        Worse.unreadable.clear()
+        FailingShelf.unreadable.clear()
         engine.check()
         deliveries[0].reject()
         deliveries[1].nack()
@@ -244,11 +244,11 @@ def test_a_batch_that_cannot_be_bounced_stays_in_the_hands():
         engine.sync()
         free, batch = engine.take_batch(30, "free"), engine.take_batch(30, "q")
         engine.queues["q"].fetch(30)
-        Worse.unreadable.add("l")
+        FailingShelf.unreadable.add("l")
         with pytest.raises(OSError, match="the disk says no"):
             batch.nack([("q", 30), ("q", 1)])
         free.nack([("free", 1)])            # nobody looks at it
-        Worse.unreadable.clear()
+        FailingShelf.unreadable.clear()
         assert engine.queues["q"].outstanding == 30 and engine.queues["dead"].ready == 0
         engine.check()
         batch.nack()

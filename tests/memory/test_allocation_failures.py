@@ -4,56 +4,14 @@ Either the call raises MemoryError and nothing has changed, or the engine is shu
 crash. Each case runs in a process of its own, `python -m tests.memory.test_allocation_failures NAME`, which tells of every N.
 """
 
-import ctypes
-import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pyarrow
 import pytest
 
+from tests.memory.failing_malloc import outcomes_of, tell_outcomes
 from xump import Closed, Engine, always, copy_to, default, deliver, match, move_to, overflow, where
 
-ROOT = Path(__file__).parents[2]
-SHIM = ROOT / "build" / "failing_malloc.so"
-
-# Preloaded: the Nth allocation that the core asks for fails, once or from then on. `fail_at(n, for_ever)` arms it.
-SHIM_SOURCE = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
-static long left = -1;
-static int for_ever = 0, failed = 0;
-
-void fail_at(long n, int ever) { left = n; for_ever = ever; failed = 0; }
-int failures(void) { left = -1; return failed; }
-
-static int fails(void *caller) {
-    Dl_info info;
-    if (left < 0 || !dladdr(caller, &info) || !info.dli_fname || !strstr(info.dli_fname, "xump_ext")) return 0;
-    if (left > 0) { left--; return 0; }
-    failed++;
-    if (!for_ever) left = -1;
-    errno = ENOMEM;
-    return 1;
-}
-
-extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t);
-extern void *__libc_realloc(void *, size_t), *__libc_memalign(size_t, size_t);
-void *malloc(size_t size) { return fails(__builtin_return_address(0)) ? NULL : __libc_malloc(size); }
-void *calloc(size_t count, size_t size) { return fails(__builtin_return_address(0)) ? NULL : __libc_calloc(count, size); }
-void *realloc(void *old, size_t size) { return fails(__builtin_return_address(0)) ? NULL : __libc_realloc(old, size); }
-int posix_memalign(void **out, size_t alignment, size_t size) {
-    if (fails(__builtin_return_address(0))) return ENOMEM;
-    *out = __libc_memalign(alignment, size);
-    return *out ? 0 : ENOMEM;
-}
-"""
 
 def batch(rows):
     return pyarrow.table({"address": ["x.y"] * rows, "body": [b"body"] * rows})
@@ -153,26 +111,10 @@ def one(name, at, ever, shim):
     return outcome, failed
 
 
-def program(name):
-    shim = ctypes.CDLL(str(SHIM))
-    outcomes = []
-    for ever in (0, 1):
-        at, failed = 0, 1
-        while failed:
-            outcome, failed = one(name, at, ever, shim)
-            outcomes.append(outcome)
-            at += 1
-    print(json.dumps(outcomes))
-
-
 @pytest.mark.parametrize("name", CALLS)
 def test_every_allocation_may_fail(name, shim):
-    done = subprocess.run([sys.executable, "-m", "tests.memory.test_allocation_failures", name], cwd=ROOT, capture_output=True,
-                          env=os.environ | {"LD_PRELOAD": str(shim)}, text=True, check=False)
-    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
-    outcomes = json.loads(done.stdout)
-    assert outcomes[-1] == "done"
+    assert outcomes_of("tests.memory.test_allocation_failures", name, shim)[-1] == "done"
 
 
 if __name__ == "__main__":
-    program(sys.argv[1])
+    tell_outcomes(one, sys.argv[1])

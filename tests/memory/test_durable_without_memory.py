@@ -5,10 +5,6 @@ what was confirmed is there when the store is opened again. Each case runs in a 
 `python -m tests.memory.test_durable_without_memory NAME`.
 """
 
-import ctypes
-import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -16,10 +12,10 @@ from collections import Counter
 import pyarrow
 import pytest
 
-from tests.memory.test_allocation_failures import ROOT, SHIM
+from tests.memory.failing_malloc import outcomes_of, tell_outcomes
 from xump import Closed, Engine, StoreFailed, always, deliver
 
-LARGE = bytes(1 << 20)     # more than the buffer has at first
+LARGE = bytes(1 << 20)      # more than the buffer has at first
 MANY = 600                  # more ends than are written as they come
 
 
@@ -128,26 +124,11 @@ def check_contents(found, came, gone, outcome, where):
         assert not before["q"] + before["few"] - everything, where
 
 
-def program(name):
-    shim = ctypes.CDLL(str(SHIM))
-    outcomes = []
-    for ever in (0, 1):
-        at, failed = 0, 1
-        while failed:
-            outcome, failed = one(name, at, ever, shim)
-            outcomes.append(outcome)
-            at += 1
-    print(json.dumps(outcomes))
-
-
 @pytest.mark.parametrize("name", CALLS)
 def test_what_is_confirmed_is_there_wherever_memory_ended(name, shim):
-    done = subprocess.run([sys.executable, "-m", "tests.memory.test_durable_without_memory", name], cwd=ROOT, capture_output=True,
-                          env=os.environ | {"LD_PRELOAD": str(shim)}, text=True, check=False)
-    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
-    outcomes = json.loads(done.stdout)
+    outcomes = outcomes_of("tests.memory.test_durable_without_memory", name, shim)
     assert outcomes[-1] == "done" and len(set(outcomes)) > 1
 
 
 if __name__ == "__main__":
-    program(sys.argv[1])
+    tell_outcomes(one, sys.argv[1])

@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from tests.compiled import compiled
-from tests.memory.test_allocation_failures import ROOT, SHIM
+from tests.memory.failing_malloc import ROOT, SHIM
 
 STATE = ROOT / "tests" / "state"
 LAST = 2**63 - 2

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 import xump
 from tests.durability.log_in_memory import LOGS
-from tests.durability.test_store_faults import Worse
+from tests.durability.failing_shelf import FailingShelf
 from tests.sql.conftest import BUSINESS, business, count, engine_of, until
 from xump import StoreFailed
 from xump.sql import ConfigurationError, Outbox, Wake
@@ -238,9 +238,9 @@ def test_a_store_that_failed_has_no_row_of_another_store_sent_twice(database, ma
     outbox = Outbox()
     with xump.Engine() as engine:
         for name in ("well", "failed"):
-            engine.create_store(name, "worse shelf", path=f"relay {name}")
+            engine.create_store(name, "failing shelf", path=f"relay {name}")
             engine.create_queue(name, store=name)
-        Worse.unwritable.add("failed")
+        FailingShelf.unwritable.add("failed")
         try:
             engine.publish("failed")
             with pytest.raises(StoreFailed):
@@ -255,7 +255,7 @@ def test_a_store_that_failed_has_no_row_of_another_store_sent_twice(database, ma
                 outbox.publish(connection, "well")
             assert (relay.step(), engine.queues["well"].ready) == (1, 3)
         finally:
-            Worse.unwritable.clear()
+            FailingShelf.unwritable.clear()
             with suppress(StoreFailed):
                 engine.close()
             LOGS.clear()

@@ -118,6 +118,17 @@ class Exchange:
         return found
 
 
+def reached(exchange: Exchange, exchanges: dict[str, Exchange]) -> list[Exchange]:
+    """The exchanges that messages may reach from this one, by bindings and alternates; itself first. `exchanges`: all of them."""
+    found, seen = [exchange], {exchange.name}
+    for one in found:                       # which grows meanwhile
+        names = {binding.destination.name for binding in one.bindings.values() if binding.destination.kind == "exchange"}
+        names |= set() if one.alternate is None else {one.alternate}
+        found += [exchanges[name] for name in sorted(names - seen) if name in exchanges]
+        seen |= names
+    return found
+
+
 def topic_matches(pattern: str, key: str) -> bool:
     """Whether a routing key matches a pattern of words, where `*` is one word and `#` any number of them, none included."""
     words = key.split(".") if key else []

@@ -23,15 +23,18 @@ def why_not(vhost: Vhost, permission: str, queue: str) -> str | None:
     return f"exchange {name!r} is for clients of AMQP: here one can only publish, and not to an internal one"
 
 
-OWN = ("amq.", "xump.")
-"""Destinations that begin so are those of consumers of AMQP, HTTP and Flight."""
+RESERVED = ("amq.", "xump.")
+"""Destinations that begin so are those of the broker's own consumers."""
+
+ANY_DESTINATION = "any destination"
+"""The name for which a user needs permission who lets messages name destinations: all names are allowed, or this one is not."""
 
 
 def why_not_deliver(destination: str) -> str | None:
     """Why clients may neither take from a destination nor let selectors deliver there; None: they may, if their permissions for
     its name say so."""
-    if destination.startswith(OWN):
-        return f"destination {destination!r} is a consumer's own: choose a name that begins with none of {', '.join(OWN)}"
+    if destination.startswith(RESERVED):
+        return f"destination {destination!r} is a consumer's own: choose a name that begins with none of {', '.join(RESERVED)}"
     return None
 
 
@@ -47,10 +50,6 @@ def needed_beside_queues(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield "configure", window
         if "deliver" in do:
             yield "write", do["deliver"] if isinstance(do["deliver"], str) else ANY_DESTINATION
-
-
-ANY_DESTINATION = "any destination"
-"""Only users who may write everywhere may let messages name destinations."""
 
 
 def needed(given: Mapping[str, Any], queues: list[str]) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xump.broker.exchange_graph import PREFIX, ExchangeGraph
+from xump.broker.exchanges import reached
 
 if TYPE_CHECKING:
     from xump.broker.exchanges import Exchange
@@ -74,15 +75,5 @@ class ProgramSelectors:
             self._answers_at = state
             self._answers.clear()
         if exchange.name not in self._answers:
-            self._answers[exchange.name] = any(one.name in having for one in self.reached(exchange))
+            self._answers[exchange.name] = any(one.name in having for one in reached(exchange, self._exchanges))
         return self._answers[exchange.name]
-
-    def reached(self, exchange: Exchange) -> list[Exchange]:
-        """The exchanges that messages may reach from this one, itself first."""
-        found, seen = [exchange], {exchange.name}
-        for one in found:                       # which grows meanwhile
-            names = {binding.destination.name for binding in one.bindings.values() if binding.destination.kind == "exchange"}
-            names |= set() if one.alternate is None else {one.alternate}
-            found += [self._exchanges[name] for name in sorted(names - seen) if name in self._exchanges]
-            seen |= names
-        return found

@@ -19,7 +19,7 @@ from xump.broker import keeping
 from xump.broker.envelope import headers_of
 from xump.broker.errors import not_found, refused
 from xump.broker.exchange_graph import PREFIX, ExchangeGraph
-from xump.broker.exchanges import Destination, Exchange, standard
+from xump.broker.exchanges import Destination, Exchange, reached, standard
 from xump.broker.incoming import Entering, Incoming, Outcome
 from xump.broker.patience import in_steps
 from xump.broker.program_selectors import ProgramSelectors
@@ -230,7 +230,7 @@ class Vhost:
 
     def _may_delay(self, exchange: Exchange) -> bool:
         """Whether a message may be delayed on a way from this exchange: the engine's graph knows nothing of that."""
-        return any(one.delays for one in self.program_selectors.reached(exchange))
+        return any(one.delays for one in reached(exchange, self.exchanges))
 
     def prepared(self, messages: Iterable[Incoming]) -> tuple[list[Outcome], list[Entering]]:
         """Route messages. Returns what becomes of each if nothing is refused, and what is to enter. Raises `QueueFull` if a queue

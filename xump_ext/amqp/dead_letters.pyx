@@ -22,7 +22,7 @@ from libc.string cimport memcmp
 from xump_ext.amqp.envelope cimport AMQP_ANNEX, AMQP_KEYS_ANNEX, Envelope, envelope_in
 from xump_ext.amqp.properties cimport Properties, scan_properties
 from xump_ext.amqp.table cimport Field, integer_of, read_field, read_value
-from xump_ext.amqp.wire cimport read_u16, read_u32, write_u16, write_u32, write_u64
+from xump_ext.amqp.wire cimport SHORT_BYTES_MAX, read_u16, read_u32, short_bytes, write_u16, write_u32, write_u64
 from xump_ext.message.content cimport content_body, content_full, no_parts, parts_t
 from xump_ext.message.headers cimport annex_new, annex_of, annex_release, content_t, correlation_of, headers_dict
 from xump_ext.message.rewriter cimport death_t, rewriter_register
@@ -38,7 +38,6 @@ cdef enum:
     MESSAGE_ID = 8
     TIMESTAMP = 9
     SECOND = 1_000_000_000
-    SHORT_BYTES_MAX = 255       # of a short text, and of the name of a header
 
 EXCHANGES = "amq.x/"
 """The name of an exchange in the engine begins with it."""
@@ -61,11 +60,8 @@ cdef bytes long_octets(int64_t number):
 
 
 cdef bytes short_text(bytes text):
-    """It has at most 255 bytes: a longer one ends with its last whole character."""
-    cdef Py_ssize_t size = min(len(text), SHORT_BYTES_MAX)
-    while size < len(text) and size and text[size] & 0xC0 == 0x80:
-        size -= 1
-    return bytes((size,)) + text[:size]
+    text = text[:short_bytes(PyBytes_AS_STRING(text), len(text))]
+    return bytes((len(text),)) + text
 
 
 cdef bytes sized(bytes octets):
@@ -189,11 +185,11 @@ cdef class HeaderTable:
     cdef list others            # encoded fields
     cdef bytes copies           # the encoded field CC, or None
     cdef list keys              # what CC and BCC say
-    cdef list deaths            # of DeathRow, the last one first
+    cdef list deaths            # of XDeath, the last one first
     cdef bint has_first
 
 
-cdef class DeathRow:
+cdef class XDeath:
     cdef bytes fields           # encoded
     cdef bytes rest             # the same without `count`
     cdef bytes queue
@@ -252,8 +248,8 @@ cdef list deaths_of(const Field *array):
     return deaths
 
 
-cdef DeathRow death_of(const Field *table):
-    cdef DeathRow death = DeathRow.__new__(DeathRow)
+cdef XDeath death_of(const Field *table):
+    cdef XDeath death = XDeath.__new__(XDeath)
     cdef const unsigned char *at = table.value
     cdef const unsigned char *end = at + table.value_bytes
     cdef const unsigned char *next
@@ -277,8 +273,8 @@ cdef DeathRow death_of(const Field *table):
     return death
 
 
-cdef DeathRow new_death(bytes queue, bytes reason, Before before, list keys, int64_t seconds):
-    cdef DeathRow death = DeathRow.__new__(DeathRow)
+cdef XDeath new_death(bytes queue, bytes reason, Before before, list keys, int64_t seconds):
+    cdef XDeath death = XDeath.__new__(XDeath)
     cdef list fields = [
         named(b"reason", text_value(reason)), named(b"queue", text_value(queue)), named(b"time", b"T" + long_octets(seconds)),
         named(b"exchange", text_value(before.exchange)),
@@ -290,9 +286,9 @@ cdef DeathRow new_death(bytes queue, bytes reason, Before before, list keys, int
     return death
 
 
-cdef int record(list deaths, DeathRow death) except -1:
+cdef int record(list deaths, XDeath death) except -1:
     """Put a death in front of the others: the one of that queue and reason, if it is there."""
-    cdef DeathRow other
+    cdef XDeath other
     for other in deaths:
         if other.queue == death.queue and other.reason == death.reason:
             deaths.remove(other)
@@ -305,7 +301,7 @@ cdef int record(list deaths, DeathRow death) except -1:
 
 
 cdef bytes encoded_deaths(list deaths):
-    cdef DeathRow death
+    cdef XDeath death
     return b"A" + sized(b"".join([b"F" + sized(death.fields) for death in deaths]))
 
 
@@ -345,7 +341,7 @@ cdef content_t *rewrite(content_t *content, death_t *death, list barred) except 
 
 cdef int bar(list deaths, list barred) except -1:
     """The queues where it died since it was last rejected."""
-    cdef DeathRow death
+    cdef XDeath death
     for death in deaths:
         if death.reason == b"rejected":
             break

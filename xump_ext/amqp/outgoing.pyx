@@ -12,6 +12,7 @@ from libc.stdlib cimport calloc, free
 
 from xump_ext.amqp.decoder cimport ROW_ACK, ROW_REJECT, Decoder, Row
 from xump_ext.amqp.envelope cimport Envelope, envelope_in
+from xump_ext.amqp.wire cimport short_bytes
 from xump_ext.engine.delivery cimport Delivery, delivery_to_settle, is_redelivered
 from xump_ext.engine.outlet cimport forget_slot, give_back_slot, pay_slot, refuse_slot
 from xump_ext.message.headers cimport annex_of, annex_t, headers_of
@@ -19,9 +20,6 @@ from xump_ext.message.message cimport message_object
 from xump_ext.route.offering cimport PAID, in_hands
 from xump_ext.route.routing cimport go_on
 from xump_ext.state.lazy_content cimport content_at
-
-cdef enum:
-    SHORT_BYTES_MAX = 255           # of a routing key, as of every short text of AMQP
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
@@ -369,10 +367,7 @@ cdef class Outgoing:
         cdef const char *body
         cdef bytes exchange, properties
         cdef uint32_t count = entry.delivery_count if to.counts else 0
-        if key_bytes > SHORT_BYTES_MAX:
-            key_bytes = SHORT_BYTES_MAX
-            while key_bytes and key[key_bytes] & 0xC0 == 0x80:      # a whole character is the last one
-                key_bytes -= 1
+        key_bytes = short_bytes(key, key_bytes)
         if content.body == NULL:
             whole, body = None, headers_of(content) + content.header_bytes
         else:

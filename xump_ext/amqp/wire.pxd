@@ -31,6 +31,17 @@ cdef enum:
     BASIC_NACK = 60 << 16 | 120
 
     HEADER_BYTES_MIN = 14               # class, weight, size of the body, property flags
+    SHORT_BYTES_MAX = 255               # of a short text, and of the name of a header
+
+
+cdef inline Py_ssize_t short_bytes(const char *text, Py_ssize_t size) noexcept nogil:
+    """As many bytes of a text in UTF-8, of `size` bytes, as a short text may have, in whole characters."""
+    if size <= SHORT_BYTES_MAX:
+        return size
+    size = SHORT_BYTES_MAX
+    while size and text[size] & 0xC0 == 0x80:
+        size -= 1
+    return size
 
 
 cdef inline uint16_t read_u16(const unsigned char *at) noexcept nogil:

@@ -146,9 +146,9 @@ cdef int check_owners(Books books, dict waiting) except -1:
             if entry.flags & SHADOW:
                 shadows.add(<uintptr_t> entry)
             entry = cursor_step(&at)
-    if owned != set(books.core.owners):
+    if owned != set(books.core.owners.by_entry):
         raise broken("Links", "engine", f"{len(owned)} messages in RAM are owned by a durable one, "
-                     f"{len(books.core.owners)} owners are known")
+                     f"{len(books.core.owners.by_entry)} owners are known")
     check_shadows(books, shadows, waiting)
     if shadows:
         raise broken("Links", of_entry(<entry_t*> <uintptr_t> shadows.pop()), "it is a shadow, though it owns no entry in RAM")
@@ -176,11 +176,13 @@ cdef int check_shadows(Books books, set shadows, dict waiting) except -1:
     cdef Owner owner
     cdef set found = set()
     cdef set stores = {<uintptr_t> &(<Journal> each).store for each in books.core.journals}
-    for owner in books.core.owners.values():
+    for address, owner in books.core.owners.by_entry.items():
         store, number, id, charge = <uintptr_t> owner.store, owner.queue, owner.id, owner.charge
         if store not in stores or (store, number, id) in found:
             raise broken("Once", "engine", f"message {id} of queue number {number} owns two entries, or is of no store")
         found.add((store, number, id))
+        if books.core.owners.ids_of(<store_t*> <uintptr_t> store).get(number, {}).get(id) != address:
+            raise broken("Links", "engine", f"message {id} of queue number {number} owns another entry than its store finds")
         queue = store_queue(<store_t*> <uintptr_t> store, number)
         if queue == NULL:
             raise broken("Links", "engine", f"message {id} of queue number {number} owns an entry, though the queue was deleted")
@@ -191,6 +193,8 @@ cdef int check_shadows(Books books, set shadows, dict waiting) except -1:
             raise broken("Links", of_entry(entry), "it owns an entry in RAM, though it is no shadow")
         else:
             shadows.remove(<uintptr_t> entry)
+    if sum([len(ids) for queues in books.core.owners.by_message.values() for ids in queues.values()]) != len(found):
+        raise broken("Links", "engine", "a store finds owners that own no entry")
     return 0
 
 

@@ -7,6 +7,7 @@ from cpython.object cimport PyObject
 from cpython.pystate cimport PyThreadState_Get
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from xump_ext.log.owners cimport Owners
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport Times
 from xump_ext.route.clock cimport now_of, time_of
@@ -38,7 +39,7 @@ cdef class EngineLock:
     cdef readonly dict _windows     # those that selectors share, by name
     cdef dict destinations          # these three: see `engine_t`
     cdef dict nacked
-    cdef dict owners
+    cdef Owners owners
     cdef list journals              # of the durable stores; they own the structs that `e.stores` links
     cdef list user_errors           # errors that user code raised in this call
     cdef list tellings              # those who are called back when the call is over: see `engine_t`
@@ -52,11 +53,11 @@ cdef class EngineLock:
     cdef object _dead_letter
     cdef uint64_t offered_before    # the last offer that consumers were woken for
     cdef dict sleepers              # those who wait, by what they wait for; of one thing in the order in which they came
-    cdef list publishers            # that wait for room, first come first
+    cdef dict publishers            # that wait for room, by the names of their queues; of one queue first come first
     cdef dict requests              # that wait for a reply, by message id
     cdef Py_ssize_t takers          # how many sleepers there are
     cdef Py_ssize_t waits           # how many sleepers and waiting publishers there are
-    cdef uint64_t last_sleeper      # the number of the last one
+    cdef uint64_t last_sleeper      # the number of the last one of both
     cdef Py_ssize_t queues_waited_for   # how many sleepers wait for a message that can be taken by hand
     cdef int64_t alarm              # until then those who wait sleep; NEVER: until they are woken
 

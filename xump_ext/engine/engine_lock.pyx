@@ -39,6 +39,7 @@ from libc.string cimport memset
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.errors import Closed, ForkedError, QueueNotFound, Reentrant
 from xump_ext.log.journal cimport tell_stores
+from xump_ext.log.owners cimport Owners
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport NEVER, Times, later
 from xump_ext.route.oldest cimport first_free
@@ -79,7 +80,7 @@ cdef class EngineLock:
         self._windows = {}
         self.destinations = {}
         self.nacked = {}
-        self.owners = {}
+        self.owners = Owners.__new__(Owners)
         self.journals = []
         self.user_errors = []
         self.sources_to_drop = []
@@ -90,7 +91,7 @@ cdef class EngineLock:
         self.undelivered = []
         self.sleepers = {}
         self.requests = {}
-        self.publishers = []
+        self.publishers = {}
         self.state = NEW
         self.e.run_start = 1
         self.e.time = TIME_UNREAD
@@ -266,7 +267,7 @@ cdef class EngineLock:
         return 0
 
     cdef int let_in(self) except -1:
-        """Let publishers in that wait for room; `publish.pyx` says how."""
+        """Let publishers in that wait for room; `publishers.pyx` says how."""
         return 0
 
     cdef int unlock_slowly(self) except -1:

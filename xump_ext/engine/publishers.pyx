@@ -74,7 +74,10 @@ cdef class EnginePublishers(EnginePublish):
     cdef int begin_waiting(self, Publisher publisher) except -1:
         self.begin_call()
         try:
-            self.publishers.append(publisher)
+            publisher.line = name_text(publisher.queue)
+            self.last_sleeper += 1
+            publisher.arrival = self.last_sleeper
+            self.publishers.setdefault(publisher.line, {})[publisher] = True
             self.waits += 1
         finally:
             self.unlock()           # which lets it in, if there is room
@@ -85,27 +88,35 @@ cdef class EnginePublishers(EnginePublish):
         if publisher.content != NULL:
             content_release(publisher.content)
             publisher.content = NULL
-        self.publishers.remove(publisher)
+        line = self.publishers[publisher.line]
+        del line[publisher]
+        if not line:
+            del self.publishers[publisher.line]
         self.waits -= 1
         return 0
 
     cdef int let_in(self) except -1:
         """Let in those publishers that wait and for which there is room now, first come, first served, each followed by a
-        run. None passes another one of the same queue."""
+        run. None passes another one of the same queue. A call that lets none in costs O(queues that publishers wait for)."""
         cdef Publisher publisher
         cdef bint again = True
         while again and self.e.building == 0 and self.state == BUSY:
             again = False
-            refused = set()
-            for publisher in list(self.publishers):
-                name = name_text(publisher.queue)
-                if publisher.over or name in refused:       # over: its time ended while room was made for another one
-                    continue
-                again = self.let_in_one(publisher)
+            for _, publisher in self.first_in_lines():
+                again = not publisher.over and self.let_in_one(publisher)   # over: its time ended while others had the lock
                 if again:
                     break
-                refused.add(name)
         return 0
+
+    cdef list first_in_lines(self):
+        """(arrival, publisher) of the first in the line of each queue, in the order in which they came."""
+        cdef Publisher publisher
+        cdef list first = []
+        for line in self.publishers.values():
+            publisher = next(iter(line))
+            first.append((publisher.arrival, publisher))
+        first.sort()
+        return first
 
     cdef bint let_in_one(self, Publisher publisher) except -1:
         """Let a publisher in; False: there is no room for it. True: it waits no more, or the engine may be another one now."""

@@ -30,7 +30,6 @@ from xump_ext.log.fences cimport fences_forget
 from xump_ext.log.group cimport Group
 from xump_ext.log.journal cimport Journal, store_unchanged
 from xump_ext.log.live_sizes cimport largest_live
-from xump_ext.log.owners cimport Owner
 from xump_ext.log.room cimport COMES_IN, kept_bytes
 from xump_ext.log.writer cimport enter_bytes, entry_charge
 from xump_ext.message.content cimport content_release
@@ -41,7 +40,7 @@ from xump_ext.route.clock cimport time_of
 from xump_ext.route.settling cimport pay_for
 from xump_ext.route.routing cimport go_on, run
 from xump_ext.select.credit cimport waiters_wake, wake_where_room_varies
-from xump_ext.state.constants cimport BROKEN, OWNED, SPECIAL_NOT
+from xump_ext.state.constants cimport BROKEN, SPECIAL_NOT
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t, store_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t, index_from
 from xump_ext.state.lazy_content cimport content_shown, fetched_forget
@@ -126,13 +125,12 @@ cdef class EngineStores(EngineLock):
         deleted.
         """
         cdef QueueHandle handle
-        cdef Owner owner
         cdef list owned
         cdef bint failed
         self.begin_call()
         try:
             # What fell due until now, and other calls, may have ended some of them.
-            owned = [entry for entry, owner in self.owners.items() if owner.store == &journal.store]
+            owned = self.owners.entries_of(&journal.store)
             failed = journal.store.failed
             self.detach(journal)
             for entry in owned:
@@ -164,16 +162,13 @@ cdef class EngineStores(EngineLock):
         cdef store_t** link = &self.e.stores
         cdef store_t* other = self.e.stores
         cdef queue_t* queue
-        cdef Owner owner
         for address in journal.queues.values():
             queue = <queue_t*> <uintptr_t> address
             queue.durable = queue.touched = False
             queue.uncommon = queue.special != SPECIAL_NOT
             queue.store = NULL
-        for entry, owner in list(self.owners.items()):
-            if owner.store == &journal.store:
-                (<entry_t*> <uintptr_t> entry).flags &= ~OWNED
-                del self.owners[entry]
+        for entry in self.owners.entries_of(&journal.store):
+            self.owners.take(<entry_t*> <uintptr_t> entry)
         while other != NULL:
             fences_forget(other, &journal.store)
             other = other.next

@@ -19,7 +19,7 @@ from xump_ext.log.contents cimport content_of_record
 from xump_ext.log.fences cimport fences_pass, fences_stuck, log_mark, log_retry
 from xump_ext.log.group cimport Group, merge_ends
 from xump_ext.log.meta cimport Map, queue_map
-from xump_ext.log.owners cimport Owner, carried_anyway
+from xump_ext.log.owners cimport CarriedAnyway, Owner, Owners, carried_anyway, owner_of
 from xump_ext.log.seen cimport is_remembered
 from xump_ext.log.tickets cimport ticket_of
 from xump_ext.log.writer cimport mark_record, record_again, settle_record, store_queue, stored_content, stored_position, touch
@@ -248,18 +248,18 @@ cdef class Journal:
         cdef entry_t* entry
         cdef entry_t* low
         cdef Owner owner
-        for address, owner in (<dict> self.store.engine.owners).items():
-            if owner.store == &self.store:
-                entry = <entry_t*> <uintptr_t> address
-                if closing and is_below(entry):
-                    self.end_owner(owner)
-                    continue
-                low = lowest(entry)
-                count = max(low.delivery_count, owner.delivery_count)
-                came_back = entry.state in (OFFERED, TAKEN, MOVED) or low.flags & REDELIVERED or owner.redelivered
-                if count or came_back:
-                    mark_record(&self.store, owner.queue, owner.id, count,
-                                (RECORD_REDELIVERED if came_back else 0) | owner.said, NEVER, 0)
+        for address in (<Owners> self.store.engine.owners).entries_of(&self.store):
+            entry = <entry_t*> <uintptr_t> address
+            owner = owner_of(entry)
+            if closing and is_below(entry):
+                self.end_owner(owner)
+                continue
+            low = lowest(entry)
+            count = max(low.delivery_count, owner.delivery_count)
+            came_back = entry.state in (OFFERED, TAKEN, MOVED) or low.flags & REDELIVERED or owner.redelivered
+            if count or came_back:
+                mark_record(&self.store, owner.queue, owner.id, count,
+                            (RECORD_REDELIVERED if came_back else 0) | owner.said, NEVER, 0)
         return 0
 
     cdef int end_owner(self, Owner owner) except -1:
@@ -349,19 +349,19 @@ cdef class Journal:
         cdef const head_t* head
         cdef queue_t* queue
         cdef Map map
-        cdef set waiting = carried_anyway(&self.store)
+        cdef CarriedAnyway waiting = carried_anyway(&self.store)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             while at < <uint64_t> view.len:
                 head = <const head_t*> (<const char*> view.buf + at)
                 queue = store_queue(&self.store, head.queue) if head.queue else NULL
                 if head.queue in self.leaving:
-                    if head.kind == QUEUE or head.kind == STATE or (head.queue, head.id) in waiting:
+                    if head.kind == QUEUE or head.kind == STATE or waiting.has(head.queue, head.id):
                         record_again(&self.store, head)
                 elif queue != NULL and head.kind == ENTER:
-                    log_carried(queue, <const enter_record_t*> head, (head.queue, head.id) in waiting)
+                    log_carried(queue, <const enter_record_t*> head, waiting.has(head.queue, head.id))
                 elif queue != NULL and head.kind == MARK:
-                    if (head.queue, head.id) in waiting and not tells_its_marks(index_get(&queue.index, head.id)):
+                    if waiting.has(head.queue, head.id) and not tells_its_marks(index_get(&queue.index, head.id)):
                         record_again(&self.store, head)
                 elif queue != NULL and head.kind == SEEN:
                     if is_remembered(queue, head.id):

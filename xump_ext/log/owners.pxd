@@ -8,7 +8,7 @@ from xump_ext.state.graph cimport engine_t, entry_t, queue_t, store_t
 
 @cython.final
 cdef class Owner:
-    """The durable message that ends when an entry in RAM ends. `engine.owners` finds it by the entry's address."""
+    """The durable message that ends when an entry in RAM ends."""
     cdef store_t* store
     cdef uint32_t queue             # its number in the store
     cdef uint64_t id
@@ -18,6 +18,28 @@ cdef class Owner:
     cdef bint stained               # the store has a MARK of it
     cdef bint foreign               # it came from another store
     cdef int said                   # ROUTED, if its MARKs have to say that
+
+
+@cython.final
+cdef class Owners:
+    """All owners of an engine, each found in O(1) by the entry that it owns, and that entry by its durable message."""
+    cdef dict by_entry              # {address of an entry in RAM: Owner}
+    cdef dict by_message            # {address of a store: {number of a queue: {id: address of the entry in RAM}}}
+
+    cdef int add(self, entry_t* entry, Owner owner) except -1
+    cdef Owner take(self, entry_t* entry)
+    cdef dict ids_of(self, const store_t* store)
+    cdef list entries_of(self, const store_t* store)
+
+
+@cython.final
+cdef class CarriedAnyway:
+    """Messages of a store that have ended, though the log does not say so yet: they own an entry in RAM, or a record of theirs
+    waits behind a fence."""
+    cdef dict owned                 # as `Owners.ids_of`
+    cdef set fenced                 # (number of a queue, id)
+
+    cdef bint has(self, uint32_t queue, uint64_t id) except -1
 
 
 # The owner of an entry that is OWNED.
@@ -41,4 +63,5 @@ cdef bint has_owner(const entry_t* entry) noexcept
 cdef int owners_leave(store_t* store, uint32_t number) except -1
 # An owned entry has ended, and so does the message that owns it.
 cdef int owner_settled(entry_t* entry) except -1
-cdef set carried_anyway(store_t* store)
+# What a store that cleans its log carries forward though it has no entry. O(records behind fences); valid until the next change.
+cdef CarriedAnyway carried_anyway(store_t* store)

@@ -5,6 +5,9 @@ it before it has ended in RAM, or has entered a durable queue again: else a cras
 *owned* by the durable message. If the history of the durable queue has that message, it is a *shadow* there.
 
     entry in RAM, OWNED ── engine.owners ──► Owner: store, queue, id ──► durable message, SHADOW or in no index
+
+`Owners` finds them both ways: a store that cleans its log asks for the message of each record, and a queue that is deleted for
+those of its own.
 """
 
 from cpython.object cimport PyObject
@@ -20,8 +23,49 @@ from xump_ext.state.graph cimport fence_t
 from xump_ext.state.index cimport index_get
 
 
+cdef class Owners:
+    def __cinit__(self):
+        self.by_entry, self.by_message = {}, {}
+
+    cdef int add(self, entry_t* entry, Owner owner) except -1:
+        """The entry is owned from here on."""
+        cdef dict queues = self.by_message.get(<uintptr_t> owner.store)
+        if queues is None:
+            queues = self.by_message[<uintptr_t> owner.store] = {}
+        cdef dict ids = queues.get(owner.queue)
+        if ids is None:
+            ids = queues[owner.queue] = {}
+        ids[owner.id] = <uintptr_t> entry
+        self.by_entry[<uintptr_t> entry] = owner
+        entry.flags |= OWNED
+        return 0
+
+    cdef Owner take(self, entry_t* entry):
+        """The entry is owned no more. None: the store of its owner was closed."""
+        cdef Owner owner = self.by_entry.pop(<uintptr_t> entry, None)
+        cdef dict queues, ids
+        entry.flags &= ~OWNED
+        if owner is not None:
+            queues = self.by_message[<uintptr_t> owner.store]
+            ids = queues[owner.queue]
+            del ids[owner.id]
+            if not ids:
+                del queues[owner.queue]
+            if not queues:
+                del self.by_message[<uintptr_t> owner.store]
+        return owner
+
+    cdef dict ids_of(self, const store_t* store):
+        """{number of a queue: {id: address of the entry that the message owns}}."""
+        return self.by_message.get(<uintptr_t> store, {})
+
+    cdef list entries_of(self, const store_t* store):
+        """The addresses of the entries that messages of the store own. O(them)."""
+        return [address for ids in self.ids_of(store).values() for address in ids.values()]
+
+
 cdef Owner owner_of(const entry_t* entry):
-    return (<dict> entry.queue.engine.owners)[<uintptr_t> entry]
+    return (<Owners> entry.queue.engine.owners).by_entry[<uintptr_t> entry]
 
 
 cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -1:
@@ -39,8 +83,7 @@ cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -
     if entry == NULL or target.durable or entry.flags & SHADOW:
         return 0
     if entry.flags & OWNED:
-        owner = (<dict> engine.owners).pop(<uintptr_t> entry)
-        entry.flags &= ~OWNED
+        owner = (<Owners> engine.owners).take(entry)
     else:
         owner = Owner.__new__(Owner)
         owner.store = entry.queue.store
@@ -68,42 +111,6 @@ cdef int said_of(const entry_t* entry) noexcept:
     return RECORD_ROUTED if entry.extra.logged == LOGGED_ROUTED else RECORD_UNROUTED
 
 
-cdef int gone_note(engine_t* engine, entry_t* entry) except -1:
-    """`entry` is about to end for good, since its message goes on elsewhere. Note which durable message ends with it: itself, or
-    the nearest upstream."""
-    cdef Owner owner
-    while not entry.queue.durable and not entry.flags & OWNED:
-        entry = entry.parent
-        if entry == NULL:
-            return 0
-    if entry.queue.durable:
-        engine.gone_store, engine.gone_queue, engine.gone_id = entry.queue.store, entry.queue.number, entry.id
-        engine.gone_foreign = entry.flags & FOREIGN != 0
-        engine.gone_held = end_is_held(entry)
-    else:
-        owner = owner_of(entry)
-        engine.gone_store, engine.gone_queue, engine.gone_id = owner.store, owner.queue, owner.id
-        engine.gone_foreign = owner.foreign
-        engine.gone_held = end_waits(store_queue(owner.store, owner.queue), owner.id)
-    return 0
-
-
-cdef store_t* store_behind(const entry_t* entry) except? NULL:
-    cdef queue_t* queue = NULL
-    cdef uint64_t id = 0
-    durable_behind(<entry_t*> entry, &queue, &id)
-    return NULL if queue == NULL else queue.store
-
-
-cdef int claim_take(engine_t* engine, entry_t* entry) except -1:
-    """The entry takes the claim that `owner_claim` left: from here on it is owned."""
-    (<dict> engine.owners)[<uintptr_t> entry] = <object> engine.claim
-    Py_XDECREF(<PyObject*> engine.claim)
-    engine.claim = NULL
-    entry.flags |= OWNED
-    return 0
-
-
 cdef entry_t* durable_behind(entry_t* entry, queue_t** queue, uint64_t* id) except? NULL:
     """The entry, or the nearest one upstream, that a durable message stands behind: itself, or its owner. NULL: none does.
     `queue` and `id`: get those of that message."""
@@ -116,6 +123,37 @@ cdef entry_t* durable_behind(entry_t* entry, queue_t** queue, uint64_t* id) exce
         owner = owner_of(entry)
         queue[0], id[0] = store_queue(owner.store, owner.queue), owner.id
     return entry
+
+
+cdef int gone_note(engine_t* engine, entry_t* entry) except -1:
+    """`entry` is about to end for good, since its message goes on elsewhere. Note which durable message ends with it: itself, or
+    the nearest upstream."""
+    cdef queue_t* queue = NULL
+    cdef uint64_t id = 0
+    cdef entry_t* durable = durable_behind(entry, &queue, &id)
+    if durable == NULL:
+        return 0
+    engine.gone_store, engine.gone_queue, engine.gone_id = queue.store, queue.number, id
+    if durable.queue.durable:
+        engine.gone_foreign, engine.gone_held = durable.flags & FOREIGN != 0, end_is_held(durable)
+    else:
+        engine.gone_foreign, engine.gone_held = owner_of(durable).foreign, end_waits(queue, id)
+    return 0
+
+
+cdef store_t* store_behind(const entry_t* entry) except? NULL:
+    cdef queue_t* queue = NULL
+    cdef uint64_t id = 0
+    durable_behind(<entry_t*> entry, &queue, &id)
+    return NULL if queue == NULL else queue.store
+
+
+cdef int claim_take(engine_t* engine, entry_t* entry) except -1:
+    """The entry takes the claim that `owner_claim` left: from here on it is owned."""
+    (<Owners> engine.owners).add(entry, <Owner> engine.claim)
+    Py_XDECREF(<PyObject*> engine.claim)
+    engine.claim = NULL
+    return 0
 
 
 cdef bint copies_awaited(store_t* store, entry_t* parent) except -1:
@@ -160,9 +198,7 @@ cdef int owner_settled(entry_t* entry) except -1:
     """An owned entry has ended, and so does the message that owns it."""
     cdef entry_t* durable
     cdef queue_t* queue
-    cdef Owner owner
-    entry.flags &= ~OWNED
-    owner = (<dict> entry.queue.engine.owners).pop(<uintptr_t> entry, None)
+    cdef Owner owner = (<Owners> entry.queue.engine.owners).take(entry)
     if owner is None:
         return 0        # the engine is being closed: the store keeps what it has
     queue = store_queue(owner.store, owner.queue)
@@ -179,30 +215,31 @@ cdef int owner_settled(entry_t* entry) except -1:
 
 cdef int owners_leave(store_t* store, uint32_t number) except -1:
     """The queue is deleted. Its messages own no entries in RAM any more, and their ends are logged now."""
-    cdef dict owners = <dict> store.engine.owners
+    cdef Owners owners = <Owners> store.engine.owners
     cdef Owner owner
-    for address, owner in list(owners.items()):
-        if owner.store == store and owner.queue == number:
-            (<entry_t*> <uintptr_t> address).flags &= ~OWNED
-            del owners[address]
-            if index_get(&store_queue(store, number).index, owner.id) == NULL:
-                settle_record(store, number, owner.id, RECORD_MARKED if owner.stained else 0, NULL)
-                live_remove(store, owner.charge)
+    for address in list(owners.ids_of(store).get(number, {}).values()):
+        owner = owners.take(<entry_t*> <uintptr_t> address)
+        if index_get(&store_queue(store, number).index, owner.id) == NULL:
+            settle_record(store, number, owner.id, RECORD_MARKED if owner.stained else 0, NULL)
+            live_remove(store, owner.charge)
     return 0
 
 
-cdef set carried_anyway(store_t* store):
-    """(queue, id) of messages that have ended, though the log does not say so yet: they own an entry in RAM, or a record of
-    theirs waits behind a fence."""
+cdef class CarriedAnyway:
+    def __cinit__(self):
+        self.fenced = set()
+
+    cdef bint has(self, uint32_t queue, uint64_t id) except -1:
+        return (queue in self.owned and id in self.owned[queue]) or (len(self.fenced) > 0 and (queue, id) in self.fenced)
+
+
+cdef CarriedAnyway carried_anyway(store_t* store):
+    cdef CarriedAnyway found = CarriedAnyway.__new__(CarriedAnyway)
     cdef uint64_t i
     cdef fence_t* fence
-    cdef Owner owner
-    cdef set found = set()
-    for owner in (<dict> store.engine.owners).values():
-        if owner.store == store:
-            found.add((owner.queue, owner.id))
+    found.owned = (<Owners> store.engine.owners).ids_of(store)
     for i in range(store.fence_count):
         fence = &store.fences[(store.fence_head + i) & store.fence_mask]
         if fence.other == NULL and (fence.kind == SETTLE or fence.kind == MARK):
-            found.add((fence.queue, fence.id))
+            found.fenced.add((fence.queue, fence.id))
     return found

@@ -7,7 +7,7 @@ from xump import Engine
 from xump.store_types import register_store
 
 
-class Worse(Shelf):
+class FailingShelf(Shelf):
     """`unwritable` and `unreadable` have names of stores; `unreadable` also (name, id) of single messages."""
 
     unwritable, unreadable = set(), set()
@@ -23,10 +23,10 @@ class Worse(Shelf):
         return super().fetch(queue, id, position)
 
 
-register_store("worse shelf", Worse)
+register_store("failing shelf", FailingShelf)
 
 
-def opened(*queues, type="worse shelf", clock=None, **options):
+def opened(*queues, type="failing shelf", clock=None, **options):
     """An engine with stores `l` and `r`; queues as "name store"."""
     engine = Engine() if clock is None else Engine(clock=clock)
     for name in "lr":
@@ -42,5 +42,5 @@ def emptied() -> Iterator[None]:
     """For a fixture: the stores are empty and well, before the test and after it."""
     LOGS.clear()
     yield
-    Worse.unwritable.clear()
-    Worse.unreadable.clear()
+    FailingShelf.unwritable.clear()
+    FailingShelf.unreadable.clear()
