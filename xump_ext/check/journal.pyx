@@ -1,13 +1,14 @@
 """Verifies the books of durable stores (counters and links) from scratch.
 
-They are kept by `log/journal.pyx`, `log/append.pyx`, `log/fences.pyx` and `log/owners.pyx`. Their laws:
+They are kept by `log/journal.pyx`, `log/append.pyx`, `log/fences.pyx`, `log/owners.pyx` and `log/marks.pyx`. Their laws:
 
     Links      stores, their queues and the lists of changes to be written refer to each other; an owned entry in RAM and the
                durable message that owns it know each other
     Recount    bytes of contents in memory, bytes of live messages in the store, and records behind fences are those that a walk
                finds; the open group has as many records as it counts
     Order      records stand at their positions; only groups and ids that were issued are durable
-    Once       a durable message owns one entry in RAM, and an entry has one owner
+    Once       a durable message owns one entry in RAM, and an entry has one owner; what MARKs say of a message is kept as long as
+               its end waits
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
@@ -18,11 +19,12 @@ from xump_ext.log.adopt cimport adoptions_of
 from xump_ext.log.fences cimport LATE
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.live_sizes cimport size_class
+from xump_ext.log.marks cimport Owner
 from xump_ext.log.meta cimport Map, map_length, queue_map
-from xump_ext.log.owners cimport Owner, has_owner
+from xump_ext.log.owners cimport has_owner
 from xump_ext.log.seen cimport seen_bytes
 from xump_ext.log.writer cimport charge_of, entry_charge, made_bytes, store_queue
-from xump_ext.records.kinds cimport GONE, MAGIC, MARK, SETTLE, STATE, group_record_t, head_t, seen_record_t
+from xump_ext.records.kinds cimport GONE, MAGIC, MARK, RECORD_HISTORIC, SETTLE, STATE, group_record_t, head_t, seen_record_t
 from xump_ext.state.constants cimport HISTORY, OWNED, SHADOW, STAINED, UNLIMITED
 from xump_ext.state.graph cimport SIZE_CLASSES, entry_t, fence_t, queue_t, store_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t, index_get
@@ -193,6 +195,8 @@ cdef int check_shadows(Books books, set shadows, dict waiting) except -1:
             raise broken("Links", of_entry(entry), "it owns an entry in RAM, though it is no shadow")
         else:
             shadows.remove(<uintptr_t> entry)
+    if not stores.issuperset(books.core.owners.ended):
+        raise broken("Links", "engine", "what MARKs say is kept for messages of a store that there is not")
     if sum([len(ids) for queues in books.core.owners.by_message.values() for ids in queues.values()]) != len(found):
         raise broken("Links", "engine", "a store finds owners that own no entry")
     return 0
@@ -249,6 +253,7 @@ cdef int check_fences(Books books, store_t* store, dict waiting) except -1:
     """Records that wait for other stores are of this store's queues, and each fence is for a group that there is."""
     cdef set stores = {<uintptr_t> &(<Journal> each).store for each in books.core.journals}
     cdef dict states = {}, late = {}
+    cdef set ends = set()
     cdef fence_t* fence
     cdef queue_t* queue
     cdef uint64_t i
@@ -269,6 +274,8 @@ cdef int check_fences(Books books, store_t* store, dict waiting) except -1:
             raise broken("Links", where, f"the end of queue number {fence.queue} and the list of leaving queues disagree")
         if fence.kind == SETTLE:
             waiting.setdefault(<uintptr_t> store, []).append(fence.charge)
+        if fence.kind == SETTLE or (fence.kind == MARK and fence.flags & RECORD_HISTORIC):
+            ends.add((fence.queue, fence.id))
         if queue == NULL:
             continue
         if fence.id > queue.next_id or (fence.kind == SETTLE and index_get(&queue.index, fence.id) != NULL):
@@ -277,6 +284,8 @@ cdef int check_fences(Books books, store_t* store, dict waiting) except -1:
             states.setdefault(fence.queue, []).append(fence.id)
         elif fence.kind == LATE:
             late.setdefault(fence.queue, []).append(fence.id)
+    if not ends.issuperset(books.core.owners.ended.get(<uintptr_t> store, ())):
+        raise broken("Links", where, "what MARKs say is kept for messages whose ends wait nowhere")
     for name, (number, group) in (<dict> store.departed).items():
         if (group == 0) != (number in <dict> store.leaving) or group > store.group:
             raise broken("Links", where, f"the end of queue {name!r}, number {number}, is in group {group}")

@@ -39,7 +39,7 @@ from libc.string cimport memset
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.errors import Closed, ForkedError, QueueNotFound, Reentrant
 from xump_ext.log.journal cimport tell_stores
-from xump_ext.log.owners cimport Owners
+from xump_ext.log.marks cimport Owners
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport NEVER, Times, later
 from xump_ext.route.oldest cimport first_free

@@ -167,8 +167,7 @@ cdef class EngineStores(EngineLock):
             queue.durable = queue.touched = False
             queue.uncommon = queue.special != SPECIAL_NOT
             queue.store = NULL
-        for entry in self.owners.entries_of(&journal.store):
-            self.owners.take(<entry_t*> <uintptr_t> entry)
+        self.owners.leave(&journal.store)
         while other != NULL:
             fences_forget(other, &journal.store)
             other = other.next

@@ -16,7 +16,7 @@ cdef int log_reserve_all(store_t* store, int64_t bytes) except -1
 cdef int log_enter(entry_t* entry) except -1
 cdef int log_carried(queue_t* queue, const enter_record_t* old, bint anyway) except -1
 # Whether the ENTER that `log_carried` writes says all that MARKs said before. Those of the others are copied, too.
-cdef bint tells_its_marks(const entry_t* entry) noexcept
+cdef bint tells_its_marks(const entry_t* entry, bint anyway) noexcept
 cdef int log_settle(entry_t* entry) except -1
 cdef int log_queue(queue_t* queue) except -1
 cdef int log_queue_gone(queue_t* queue) except -1

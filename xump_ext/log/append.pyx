@@ -19,12 +19,13 @@ from libc.string cimport memcpy, memset
 
 from xump_ext.log.adopt cimport adoptions_leave
 from xump_ext.log.fences cimport end_is_held, end_waits, fence_push, fences_needed, log_mark, settle_or_fence
-from xump_ext.log.owners cimport Owner, copies_awaited, owner_of, owners_leave
 from xump_ext.log.live_sizes cimport live_add, live_remove
+from xump_ext.log.marks cimport Owner, owner_mark, owner_of
 from xump_ext.log.meta cimport map_leave
+from xump_ext.log.owners cimport copies_awaited, owners_leave
 from xump_ext.log.seen cimport seen_leave
 from xump_ext.log.writer cimport (
-    charge_of, enter_bytes, buffer_reserve, entry_charge, flags_made, gone_record, has_texts, is_timed, made_bytes, mark_record,
+    charge_of, enter_bytes, buffer_reserve, entry_charge, flags_made, gone_record, has_texts, is_timed, made_bytes,
     record_again, record_new, settle_record, store_queue, text_size, touch,
 )
 from xump_ext.memory.canaries cimport DELAY, strikes
@@ -150,7 +151,7 @@ cdef int log_carried(queue_t* queue, const enter_record_t* old, bint anyway) exc
     if entry == NULL and not anyway:
         return 0
     record = <enter_record_t*> record_again(queue.store, &old.head)
-    if record != NULL and tells_its_marks(entry):
+    if record != NULL and tells_its_marks(entry, anyway):
         record.delivery_count = entry.delivery_count
         record.head.flags = old.head.flags & (RECORD_DEAD_ENTRY | RECORD_RARE | RECORD_TIMED)
         record.head.flags |= RECORD_REDELIVERED if entry.flags & REDELIVERED else 0
@@ -158,15 +159,16 @@ cdef int log_carried(queue_t* queue, const enter_record_t* old, bint anyway) exc
             record.head.flags |= RECORD_ROUTED if entry.extra.logged == LOGGED_ROUTED else RECORD_UNROUTED
         if entry.extra != NULL and entry.extra.copied:
             record.head.flags |= RECORD_COPIED
-        if entry.state == HISTORY and not anyway:
+        if entry.state == HISTORY:
             record.head.flags = record.head.flags & ~RECORD_DEAD_ENTRY | RECORD_HISTORIC
             record.hops = entry.hops
     return 0
 
 
-cdef bint tells_its_marks(const entry_t* entry) noexcept:
-    # A shadow is an end that the log has not heard of. What its MARKs said of the message before that, no entry says.
-    return entry != NULL and not entry.flags & SHADOW
+cdef bint tells_its_marks(const entry_t* entry, bint anyway) noexcept:
+    # Of an end that the log has not heard of there is a shadow, or an entry in the history. What MARKs said of the message before
+    # that, no entry says.
+    return entry != NULL and not entry.flags & SHADOW and not (anyway and entry.state == HISTORY)
 
 
 cdef bint origin_found(store_t* store, const entry_t* parent, rare_t* found) noexcept:
@@ -243,16 +245,13 @@ cdef int log_handed(entry_t* entry) except -1:
 
 cdef int log_taken_again(entry_t* entry) except -1:
     cdef uint16_t count = entry.delivery_count
-    cdef Owner owner
     while entry != NULL:
         if entry.queue.durable:
             entry.delivery_count = count
             entry.flags |= REDELIVERED
             log_mark(entry)
         elif entry.flags & OWNED:
-            owner = owner_of(entry)
-            mark_record(owner.store, owner.queue, owner.id, count, RECORD_REDELIVERED | owner.said, NEVER, 0)
-            owner.stained = True
+            owner_mark(owner_of(entry), count, RECORD_REDELIVERED)
         entry = entry.parent
     return 0
 

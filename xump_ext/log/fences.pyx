@@ -22,6 +22,7 @@ wait for each other in a circle.
 from libc.stdint cimport uint8_t
 
 from xump_ext.log.live_sizes cimport live_remove
+from xump_ext.log.marks cimport Owner, Owners, entry_says, owner_mark
 from xump_ext.log.writer cimport gone_record, mark_record, settle_record, store_queue, touch
 from xump_ext.memory.canaries cimport SETTLEMENT
 from xump_ext.memory.grow cimport ring_grow
@@ -30,7 +31,7 @@ from xump_ext.records.kinds cimport (
     RECORD_UNROUTED, SETTLE, STATE,
 )
 from xump_ext.state.constants cimport (
-    HISTORY, LOGGED_NOTHING, LOGGED_ROUTED, LOGGED_UNROUTED, NEVER, REDELIVERED, SHADOW, STAINED, UNLIMITED, UNROUTED,
+    HISTORY, LOGGED_NOTHING, LOGGED_ROUTED, LOGGED_UNROUTED, NEVER, SHADOW, STAINED, UNLIMITED, UNROUTED,
 )
 from xump_ext.state.extra cimport extra_of, is_out_of_turn
 from xump_ext.state.graph cimport extra_t, fence_t
@@ -116,6 +117,7 @@ cdef int fence_end(store_t* store, const fence_t* fence) except -1:
     if fence.kind == SETTLE:
         settle_record(store, fence.queue, fence.id, fence.flags, queue)
         live_remove(store, fence.charge)
+        (<Owners> store.engine.owners).forget_ended(store, fence.queue, fence.id)
     elif fence.kind == GONE:
         gone_record(store, fence.queue)
         queue_departs(store, fence.queue)
@@ -128,11 +130,21 @@ cdef int fence_end(store_t* store, const fence_t* fence) except -1:
 
 
 cdef int fence_mark(store_t* store, queue_t* queue, const fence_t* fence) except -1:
-    """Log a MARK that waited. Another one may have been logged meanwhile, so this one says how the entry is now; if that has
-    ended, its SETTLE waits further on."""
+    """Log a MARK that waited. Others may have been logged meanwhile, so this one says all that they did: as the entry is now or,
+    if the message has left it, as its owner tells. If the log has the end of the message, there is nothing more to say."""
+    cdef Owners owners = <Owners> store.engine.owners
     cdef entry_t* entry = index_get(&queue.index, fence.id)
+    cdef Owner owner
+    if fence.flags & RECORD_HISTORIC:
+        owners.forget_ended(store, fence.queue, fence.id)
+    else:
+        owner = owners.of_message(store, fence.queue, fence.id)
+        if owner is not None:
+            owner_mark(owner, fence.charge, fence.flags)
+            return 0
     if entry == NULL:
-        mark_record(store, fence.queue, fence.id, fence.charge, fence.flags, NEVER, 0)
+        if fence.flags & RECORD_HISTORIC:       # it has left its history, and its SETTLE waits further on
+            mark_record(store, fence.queue, fence.id, fence.charge, fence.flags, NEVER, 0)
         return 0
     if fence.flags & RECORD_ROUTED and entry.extra != NULL:
         entry.extra.logged = LOGGED_ROUTED
@@ -188,17 +200,11 @@ cdef int settle_or_fence(queue_t* queue, uint64_t id, uint64_t charge, bint stai
 
 cdef int mark_flags(entry_t* entry) noexcept:
     """The content of a MARK of the entry as it is now."""
-    cdef int flags = RECORD_REDELIVERED if entry.flags & REDELIVERED else 0
     if entry.state == HISTORY and not entry.flags & SHADOW:
-        return flags | RECORD_HISTORIC | (RECORD_DEAD_ENTRY if entry.hops == 0 else 0)
-    if entry.extra != NULL:
-        if entry.extra.logged == LOGGED_NOTHING and is_out_of_turn(entry):
-            entry.extra.logged = LOGGED_UNROUTED
-        if entry.extra.logged != LOGGED_NOTHING:
-            flags |= RECORD_UNROUTED if entry.extra.logged == LOGGED_UNROUTED else RECORD_ROUTED
-        if entry.extra.copied:
-            flags |= RECORD_COPIED
-    return flags
+        return entry_says(entry) & RECORD_REDELIVERED | RECORD_HISTORIC | (RECORD_DEAD_ENTRY if entry.hops == 0 else 0)
+    if entry.extra != NULL and entry.extra.logged == LOGGED_NOTHING and is_out_of_turn(entry):
+        entry.extra.logged = LOGGED_UNROUTED
+    return entry_says(entry)
 
 
 cdef int log_mark(entry_t* entry) except -1:

@@ -3,8 +3,8 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from xump_ext.log.group cimport Group
+from xump_ext.log.marks cimport Owner
 from xump_ext.log.meta cimport Map
-from xump_ext.log.owners cimport Owner
 from xump_ext.state.graph cimport engine_t, queue_t, store_t
 
 cdef class Journal:

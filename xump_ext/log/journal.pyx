@@ -18,11 +18,12 @@ from xump_ext.log.append cimport log_carried, log_queue, log_state, tells_its_ma
 from xump_ext.log.contents cimport content_of_record
 from xump_ext.log.fences cimport fences_pass, fences_stuck, log_mark, log_retry
 from xump_ext.log.group cimport Group, merge_ends
+from xump_ext.log.marks cimport Owner, Owners, owner_mark, owner_of, owner_told
 from xump_ext.log.meta cimport Map, queue_map
-from xump_ext.log.owners cimport CarriedAnyway, Owner, Owners, carried_anyway, owner_of
+from xump_ext.log.owners cimport CarriedAnyway, carried_anyway, shadow_ends
 from xump_ext.log.seen cimport is_remembered
 from xump_ext.log.tickets cimport ticket_of
-from xump_ext.log.writer cimport mark_record, record_again, settle_record, store_queue, stored_content, stored_position, touch
+from xump_ext.log.writer cimport record_again, settle_record, store_queue, stored_content, stored_position, touch
 from xump_ext.message.content cimport content_release
 from xump_ext.message.headers cimport content_t
 from xump_ext.records.kinds cimport (
@@ -30,7 +31,7 @@ from xump_ext.records.kinds cimport (
     queue_record_t, state_record_t,
 )
 from xump_ext.records.record cimport RECORD_WHOLE, incarnation_new, record_state
-from xump_ext.state.constants cimport DELAYED, HISTORY, MOVED, NEVER, OFFERED, REDELIVERED, SHADOW, STAINED, TAKEN
+from xump_ext.state.constants cimport DELAYED, HISTORY, MOVED, OFFERED, REDELIVERED, SHADOW, STAINED, TAKEN
 from xump_ext.state.extra cimport is_first_delay
 from xump_ext.state.graph cimport entry_t
 from xump_ext.state.index cimport index_from, index_get
@@ -255,11 +256,10 @@ cdef class Journal:
                 self.end_owner(owner)
                 continue
             low = lowest(entry)
-            count = max(low.delivery_count, owner.delivery_count)
-            came_back = entry.state in (OFFERED, TAKEN, MOVED) or low.flags & REDELIVERED or owner.redelivered
-            if count or came_back:
-                mark_record(&self.store, owner.queue, owner.id, count,
-                            (RECORD_REDELIVERED if came_back else 0) | owner.said, NEVER, 0)
+            came_back = entry.state in (OFFERED, TAKEN, MOVED) or low.flags & REDELIVERED
+            owner_told(owner, low.delivery_count, RECORD_REDELIVERED if came_back else 0)
+            if owner.delivery_count or owner.says & RECORD_REDELIVERED:
+                owner_mark(owner, 0, 0)
         return 0
 
     cdef int end_owner(self, Owner owner) except -1:
@@ -267,8 +267,7 @@ cdef class Journal:
         cdef queue_t* queue = store_queue(&self.store, owner.queue)
         cdef entry_t* durable = index_get(&queue.index, owner.id)
         if durable != NULL and durable.flags & SHADOW:
-            durable.flags &= ~SHADOW
-            return log_mark(durable)
+            return shadow_ends(durable, owner)
         settle_record(&self.store, owner.queue, owner.id, RECORD_MARKED if owner.stained else 0, NULL)
         return 0
 
@@ -361,7 +360,7 @@ cdef class Journal:
                 elif queue != NULL and head.kind == ENTER:
                     log_carried(queue, <const enter_record_t*> head, waiting.has(head.queue, head.id))
                 elif queue != NULL and head.kind == MARK:
-                    if waiting.has(head.queue, head.id) and not tells_its_marks(index_get(&queue.index, head.id)):
+                    if waiting.has(head.queue, head.id) and not tells_its_marks(index_get(&queue.index, head.id), True):
                         record_again(&self.store, head)
                 elif queue != NULL and head.kind == SEEN:
                     if is_remembered(queue, head.id):

@@ -1,35 +1,10 @@
 """Declarations of `owners.pyx`."""
 
 cimport cython
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
+from xump_ext.log.marks cimport Owner
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t, store_t
-
-
-@cython.final
-cdef class Owner:
-    """The durable message that ends when an entry in RAM ends."""
-    cdef store_t* store
-    cdef uint32_t queue             # its number in the store
-    cdef uint64_t id
-    cdef uint64_t charge            # bytes that it takes of the store
-    cdef uint16_t delivery_count    # how often the application took it, or what became of it
-    cdef bint redelivered           # it came back before
-    cdef bint stained               # the store has a MARK of it
-    cdef bint foreign               # it came from another store
-    cdef int said                   # ROUTED, if its MARKs have to say that
-
-
-@cython.final
-cdef class Owners:
-    """All owners of an engine, each found in O(1) by the entry that it owns, and that entry by its durable message."""
-    cdef dict by_entry              # {address of an entry in RAM: Owner}
-    cdef dict by_message            # {address of a store: {number of a queue: {id: address of the entry in RAM}}}
-
-    cdef int add(self, entry_t* entry, Owner owner) except -1
-    cdef Owner take(self, entry_t* entry)
-    cdef dict ids_of(self, const store_t* store)
-    cdef list entries_of(self, const store_t* store)
 
 
 @cython.final
@@ -42,8 +17,6 @@ cdef class CarriedAnyway:
     cdef bint has(self, uint32_t queue, uint64_t id) except -1
 
 
-# The owner of an entry that is OWNED.
-cdef Owner owner_of(const entry_t* entry)
 # `entry` is about to end for good, and its message enters `target`: the next entry takes the claim.
 cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -1
 # New entries have the durable message of `entry` as their origin, until `engine.gone_store` is NULL again.
@@ -63,5 +36,7 @@ cdef bint has_owner(const entry_t* entry) noexcept
 cdef int owners_leave(store_t* store, uint32_t number) except -1
 # An owned entry has ended, and so does the message that owns it.
 cdef int owner_settled(entry_t* entry) except -1
+# What the shadow `durable` became has ended: it is in the history from here on.
+cdef int shadow_ends(entry_t* durable, Owner owner) except -1
 # What a store that cleans its log carries forward though it has no entry. O(records behind fences); valid until the next change.
 cdef CarriedAnyway carried_anyway(store_t* store)

@@ -6,8 +6,8 @@ it before it has ended in RAM, or has entered a durable queue again: else a cras
 
     entry in RAM, OWNED ── engine.owners ──► Owner: store, queue, id ──► durable message, SHADOW or in no index
 
-`Owners` finds them both ways: a store that cleans its log asks for the message of each record, and a queue that is deleted for
-those of its own.
+`Owners` (`log/marks.pyx`) finds them both ways: a store that cleans its log asks for the message of each record, and a queue that
+is deleted for those of its own.
 """
 
 from cpython.object cimport PyObject
@@ -16,56 +16,13 @@ from libc.stdint cimport uint16_t, uintptr_t
 
 from xump_ext.log.fences cimport end_is_held, end_waits, fence_push, log_late, log_mark, settle_or_fence
 from xump_ext.log.live_sizes cimport live_remove
-from xump_ext.log.writer cimport entry_charge, settle_record, store_queue, touch, went_to
-from xump_ext.records.kinds cimport MARK, RECORD_COPIED, RECORD_MARKED, RECORD_ROUTED, RECORD_UNROUTED, SETTLE
-from xump_ext.state.constants cimport FOREIGN, LOGGED_NOTHING, LOGGED_ROUTED, OWNED, REDELIVERED, SHADOW, STAINED
+from xump_ext.log.marks cimport Owner, Owners, owner_new, owner_of, owner_told
+from xump_ext.log.writer cimport settle_record, store_queue, touch, went_to
+from xump_ext.records.kinds cimport MARK, RECORD_COPIED, RECORD_MARKED, RECORD_REDELIVERED, SETTLE
+from xump_ext.state.constants cimport FOREIGN, OWNED, REDELIVERED, SHADOW, STAINED
+from xump_ext.state.extra cimport extra_of
 from xump_ext.state.graph cimport fence_t
 from xump_ext.state.index cimport index_get
-
-
-cdef class Owners:
-    def __cinit__(self):
-        self.by_entry, self.by_message = {}, {}
-
-    cdef int add(self, entry_t* entry, Owner owner) except -1:
-        """The entry is owned from here on."""
-        cdef dict queues = self.by_message.get(<uintptr_t> owner.store)
-        if queues is None:
-            queues = self.by_message[<uintptr_t> owner.store] = {}
-        cdef dict ids = queues.get(owner.queue)
-        if ids is None:
-            ids = queues[owner.queue] = {}
-        ids[owner.id] = <uintptr_t> entry
-        self.by_entry[<uintptr_t> entry] = owner
-        entry.flags |= OWNED
-        return 0
-
-    cdef Owner take(self, entry_t* entry):
-        """The entry is owned no more. None: the store of its owner was closed."""
-        cdef Owner owner = self.by_entry.pop(<uintptr_t> entry, None)
-        cdef dict queues, ids
-        entry.flags &= ~OWNED
-        if owner is not None:
-            queues = self.by_message[<uintptr_t> owner.store]
-            ids = queues[owner.queue]
-            del ids[owner.id]
-            if not ids:
-                del queues[owner.queue]
-            if not queues:
-                del self.by_message[<uintptr_t> owner.store]
-        return owner
-
-    cdef dict ids_of(self, const store_t* store):
-        """{number of a queue: {id: address of the entry that the message owns}}."""
-        return self.by_message.get(<uintptr_t> store, {})
-
-    cdef list entries_of(self, const store_t* store):
-        """The addresses of the entries that messages of the store own. O(them)."""
-        return [address for ids in self.ids_of(store).values() for address in ids.values()]
-
-
-cdef Owner owner_of(const entry_t* entry):
-    return (<Owners> entry.queue.engine.owners).by_entry[<uintptr_t> entry]
 
 
 cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -1:
@@ -73,10 +30,10 @@ cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -
     ends with the new entry instead: the next entry takes this claim."""
     cdef Owner owner
     cdef uint16_t delivery_count = 0
-    cdef bint redelivered = False
+    cdef int says = 0
     while entry != NULL:
         delivery_count = max(delivery_count, entry.delivery_count)
-        redelivered = redelivered or entry.flags & REDELIVERED != 0
+        says |= RECORD_REDELIVERED if entry.flags & REDELIVERED else 0
         if entry.queue.durable or entry.flags & OWNED:
             break
         entry = entry.parent
@@ -85,30 +42,14 @@ cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -
     if entry.flags & OWNED:
         owner = (<Owners> engine.owners).take(entry)
     else:
-        owner = Owner.__new__(Owner)
-        owner.store = entry.queue.store
-        owner.queue = entry.queue.number
-        owner.id = entry.id
-        owner.charge = entry_charge(entry)
-        owner.stained = entry.flags & STAINED != 0
-        owner.foreign = entry.flags & FOREIGN != 0
-        owner.said = said_of(entry)
+        owner = owner_new(entry)
         entry.flags |= SHADOW
-    # If the message comes back to its queue when the store is reopened, it was delivered as often as that.
-    owner.delivery_count = max(owner.delivery_count, delivery_count)
-    owner.redelivered = owner.redelivered or redelivered
+    owner_told(owner, delivery_count, says)     # if it comes back when the store is reopened, it was delivered as often as that
     # Ends upstream, in other stores, wait until this store has made durable what it keeps.
     engine.entered_stores |= <uint64_t> 1 << owner.store.slot
     Py_INCREF(owner)
     engine.claim = <void*> owner
     return 0
-
-
-cdef int said_of(const entry_t* entry) noexcept:
-    """The routing in its MARK; none, if the frontier tells."""
-    if entry.extra == NULL or entry.extra.logged == LOGGED_NOTHING:
-        return 0
-    return RECORD_ROUTED if entry.extra.logged == LOGGED_ROUTED else RECORD_UNROUTED
 
 
 cdef entry_t* durable_behind(entry_t* entry, queue_t** queue, uint64_t* id) except? NULL:
@@ -160,11 +101,15 @@ cdef bint copies_awaited(store_t* store, entry_t* parent) except -1:
     cdef queue_t* queue = NULL
     cdef uint64_t id = 0
     cdef entry_t* entry = durable_behind(parent, &queue, &id)
-    if not is_copied_late(queue, id) or (entry.queue.durable and entry.extra != NULL and entry.extra.copied):
+    if not is_copied_late(queue, id):
         return False
     if entry.queue.durable:
+        if extra_of(entry).copied:      # while a MARK of it waits it has an extra
+            return False
         entry.flags |= STAINED
     else:
+        if owner_of(entry).says & RECORD_COPIED:
+            return False
         owner_of(entry).stained = True
     fence_push(store, MARK, queue.number, id, 0, RECORD_COPIED)
     return True
@@ -204,13 +149,24 @@ cdef int owner_settled(entry_t* entry) except -1:
     queue = store_queue(owner.store, owner.queue)
     durable = index_get(&queue.index, owner.id)
     if durable != NULL and durable.flags & SHADOW:
-        durable.flags &= ~SHADOW
-        log_mark(durable)       # it is in the history now
+        shadow_ends(durable, owner)
     else:
         touch(queue)
+        if owner.stained and end_waits(queue, owner.id):
+            (<Owners> queue.engine.owners).end(owner)
         settle_or_fence(queue, owner.id, owner.charge, owner.stained)
     went_to(queue.engine, queue)        # ends further upstream wait for that
     return 0
+
+
+cdef int shadow_ends(entry_t* durable, Owner owner) except -1:
+    """Its entry says again what the owner has said; MARKs that waited say it before its end."""
+    durable.flags &= ~SHADOW
+    durable.flags |= (STAINED if owner.stained else 0) | (REDELIVERED if owner.says & RECORD_REDELIVERED else 0)
+    durable.delivery_count = owner.delivery_count
+    if owner.stained and end_is_held(durable):
+        (<Owners> durable.queue.engine.owners).end(owner)
+    return log_mark(durable)
 
 
 cdef int owners_leave(store_t* store, uint32_t number) except -1:

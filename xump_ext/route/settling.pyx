@@ -9,6 +9,7 @@ from libc.stdint cimport uint16_t, uint64_t, uintptr_t
 
 from xump_ext.log.append cimport log_settle
 from xump_ext.log.fences cimport log_mark
+from xump_ext.log.marks cimport ending_told
 from xump_ext.log.owners cimport owner_settled
 from xump_ext.log.writer cimport went_to
 from xump_ext.memory.canaries cimport PAYMENT, strikes
@@ -87,6 +88,7 @@ cdef int end_marked(engine_t* engine, entry_t* entry, int how, int reason) excep
     """`end_here` for an entry that leaves more behind than its place."""
     cdef queue_t* queue = entry.queue
     if entry.extra != NULL:
+        ending_told(entry)
         group_leave(engine, entry)
         extra_leave(engine, entry)
     if how == DROPPED:
