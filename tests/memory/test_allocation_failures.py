@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 
 from tests.memory.failing_malloc import outcomes_of, tell_outcomes
-from xump import Closed, Engine, always, copy_to, default, deliver, match, move_to, overflow, where
+from xump import INFINITE, Closed, Engine, always, copy_to, default, deliver, match, move_to, overflow, where
 
 
 def batch(rows):
@@ -48,6 +48,10 @@ CALLS = {
     "take and nack": lambda engine: [delivery.nack() for delivery in engine.take(3)],
     "take and reject": lambda engine: [delivery.reject() for delivery in engine.take(3)],
     "take_batch and nack": lambda engine: engine.take_batch(3).nack(),
+    "take and ack": lambda engine: engine.ack(engine.take(16, "lines")),
+    "take with a deadline": lambda engine: engine.take(16, "deadline"),
+    "take what is bound": lambda engine: engine.take(40, "bound"),
+    "delete what was offered": lambda engine: [engine.queues[f"line-{number}"].delete(1) for number in range(8)],
     "transaction": in_a_transaction,
     "delete_queue": lambda engine: engine.delete_queue("a"),
     "delete_selector": lambda engine: next(each for each in engine.selectors.values() if each.source.name == "c").delete(),
@@ -79,6 +83,18 @@ def busy_engine():
     engine.create_selector("p", when=always, do=copy_to("b"), enabled=False)
     for number in range(70):
         engine.publish("a", f"x.{'y' if number % 5 == 0 else number % 5}", bytes(number), {"n": number % 3})
+    for number in range(8):                 # all of them go on in one call, which its heap has no place for yet
+        engine.create_queue(f"line-{number}")
+        engine.create_selector(f"line-{number}", when=always, do=deliver("lines"), credit=2)
+        engine.publish_many(f"line-{number}", [("x",)] * 3)
+        engine.create_queue(f"bound-{number}", limit=2)
+        engine.create_queue(f"after-{number}")
+        engine.create_selector(f"bound-{number}", when=always, do=deliver("bound"), credit=INFINITE)
+        engine.create_selector(f"after-{number}", when=always, do=move_to(f"bound-{number}"), credit=INFINITE)
+        engine.publish_many(f"after-{number}", [("x",)] * 5)
+    engine.create_queue("late")
+    engine.create_selector("late", when=always, do=deliver("deadline"), credit=16, ack_timeout=60)
+    engine.publish_many("late", [("x",)] * 16)
     assert engine.queues["c"].outstanding == 3
     return engine
 
@@ -104,6 +120,8 @@ def one(name, at, ever, shim):
         if raised is not None:
             after = engine.stats()
             assert after == before or name in ("transaction", "building", "purge") or name.startswith("take"), (name, at, ever)
+        if name == "take with a deadline" and raised is not None:
+            assert len(engine.take(16, "deadline")) == 16, (at, ever)       # no message is taken that no delivery has
         engine.publish("a", "x.y", b"later")
         engine.check()
         outcome = "done" if raised is None else "unchanged"

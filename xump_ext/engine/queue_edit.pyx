@@ -375,13 +375,18 @@ cdef list selector_delete(engine_t* engine, selector_t* selector, dict selectors
 cdef int message_delete(engine_t* engine, entry_t* entry) except -1:
     """Delete a message in any state; an outstanding one is taken back first. The selector that supplied it is paid."""
     engine.entered_stores = 0
-    if entry.state == OFFERED or entry.state == TAKEN or entry.state == MOVED:
-        recall(engine, entry)
-    elif entry.state == BOUND:
-        unbind(engine, entry)
-        room_left(engine, entry)
-    elif entry.state == HISTORY:
-        list_remove(&entry.queue.history, entry)
-    else:
-        leave_ready(engine, entry)
-    return settle(engine, entry, DELETED, 0)
+    try:
+        if entry.state == OFFERED or entry.state == TAKEN or entry.state == MOVED:
+            recall(engine, entry)
+        elif entry.state == BOUND:
+            unbind(engine, entry)
+            room_left(engine, entry)
+        elif entry.state == HISTORY:
+            list_remove(&entry.queue.history, entry)
+        else:
+            leave_ready(engine, entry)
+        settle(engine, entry, DELETED, 0)
+    except MemoryError:
+        engine.at_rest = BROKEN
+        raise
+    return 0

@@ -354,12 +354,16 @@ cdef int pay_for_all(engine_t* engine, queue_t* queue) except -1:
     """Pay the selectors that supplied the messages in the queue."""
     cdef entry_t* parent
     cdef entry_t* entry = index_from(&queue.index, 1)
-    while entry != NULL:
-        parent = entry.parent
-        if parent != NULL:
-            entry.parent = NULL
-            pay_for(engine, parent, queue)
-        entry = index_from(&queue.index, entry.id + 1)
+    try:
+        while entry != NULL:
+            parent = entry.parent
+            if parent != NULL:
+                entry.parent = NULL
+                pay_for(engine, parent, queue)
+            entry = index_from(&queue.index, entry.id + 1)
+    except MemoryError:
+        engine.at_rest = BROKEN
+        raise
     return 0
 
 

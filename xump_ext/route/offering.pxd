@@ -4,7 +4,6 @@ from libc.stdint cimport uint64_t, uintptr_t
 
 from xump_ext.log.append cimport log_taken_again
 from xump_ext.route.ready cimport deadline_set
-from xump_ext.select.credit cimport selector_wake
 from xump_ext.state.constants cimport BOUND, DELIVERIES_MAX, NEVER, REDELIVERED, TAKEN
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t, selector_t
 from xump_ext.state.index cimport list_append, list_remove
@@ -36,6 +35,7 @@ cdef int offer_under(engine_t* engine, selector_t* selector, entry_t* entry) exc
 cdef int window_left(engine_t* engine, selector_t* selector, uint64_t count) except -1
 cdef int take_by_hand(engine_t* engine, entry_t* entry, entry_t** remembered) except -1
 cdef int accept_bound(engine_t* engine, entry_t* entry) except -1
+cdef int reined_goes_on(engine_t* engine, selector_t* selector) except -1
 cdef int unbind(engine_t* engine, entry_t* entry) except -1
 cdef int room_left(engine_t* engine, entry_t* entry) except -1
 cdef int pay(engine_t* engine, entry_t* entry) except -1
@@ -44,17 +44,18 @@ cdef inline int accept(engine_t* engine, entry_t* entry, entry_t** remembered) e
     """Your program takes an offered entry; `remembered` leads to it until the delivery is stale. A bound entry is settled by
     that, and not remembered."""
     cdef selector_t* selector = <selector_t*> entry.holder
-    entry.delivery_count += entry.delivery_count < DELIVERIES_MAX
     if entry.state == BOUND:
+        entry.delivery_count += entry.delivery_count < DELIVERIES_MAX
         return accept_bound(engine, entry)
+    if entry.extra != NULL or selector.ack_timeout != NEVER:
+        deadline_set(engine, entry, selector.ack_timeout)       # may fail, so it comes before any change
+    entry.delivery_count += entry.delivery_count < DELIVERIES_MAX
     if engine.store_count and (entry.delivery_count > 1 or entry.flags & REDELIVERED):
         log_taken_again(entry)
     offer_remove(engine, entry)
     list_remove(&selector.holding, entry)
     list_append(&selector.taken, entry)
     entry.state = TAKEN
-    if entry.extra != NULL or selector.ack_timeout != NEVER:
-        deadline_set(engine, entry, selector.ack_timeout)
     entry.below.delivery = remembered
     remembered[0] = entry
-    return selector_wake(engine, selector) if selector.reined else 0
+    return reined_goes_on(engine, selector) if selector.reined else 0

@@ -14,7 +14,7 @@ from xump_ext.select.credit cimport (
 from xump_ext.select.groups cimport group_hold
 from xump_ext.select.unrouted cimport is_kept
 from xump_ext.state.constants cimport (
-    APART, BOUND, DELIVERIES_MAX, HOME_KEPT, HOME_PARKED, HOME_UNROUTED, HOME_WAITING, LOGGED_NOTHING, OFFERED, QUEUED,
+    APART, BOUND, BROKEN, DELIVERIES_MAX, HOME_KEPT, HOME_PARKED, HOME_UNROUTED, HOME_WAITING, LOGGED_NOTHING, OFFERED, QUEUED,
     REDELIVERED, ROOM_VARIES, SUSPENDED, TAKEN, UNROUTED,
 )
 from xump_ext.state.drop_order cimport drop_order_add
@@ -142,11 +142,22 @@ cdef int detach_mixed(engine_t* engine, selector_t* selector, entry_t* entry) ex
 
 cdef int take_by_hand(engine_t* engine, entry_t* entry, entry_t** remembered) except -1:
     """Your program takes a ready message that no selector has; `remembered` leads to it until the delivery is stale."""
-    cdef queue_t* queue = entry.queue
-    cdef uint8_t home = HOME_WAITING
+    cdef bint ended = False
     content_at(entry)           # these may fail, so they come before any change
     schedule_reserve(&engine.schedule, 1)
     extra_of(entry)
+    try:
+        in_hand(engine, entry, remembered)
+        ended = True
+    finally:
+        if not ended:           # memory ended
+            engine.at_rest = BROKEN
+    return 0
+
+
+cdef inline int in_hand(engine_t* engine, entry_t* entry, entry_t** remembered) except -1:
+    cdef queue_t* queue = entry.queue
+    cdef uint8_t home = HOME_WAITING
     if is_kept(entry):
         home = HOME_KEPT
     elif entry.state == UNROUTED:
@@ -178,10 +189,26 @@ cdef int take_by_hand(engine_t* engine, entry_t* entry, entry_t** remembered) ex
 
 cdef int accept_bound(engine_t* engine, entry_t* entry) except -1:
     """Your program takes a bound message (INFINITE credit): it is settled at once."""
+    cdef bint ended = False
     engine.entered_stores = 0
-    withdraw(engine, entry)
-    leave_room(engine, entry)
-    return settle(engine, entry, PROCESSED, 0)
+    try:
+        withdraw(engine, entry)
+        leave_room(engine, entry)
+        settle(engine, entry, PROCESSED, 0)
+        ended = True
+    finally:
+        if not ended:           # memory ended
+            engine.at_rest = BROKEN
+    return 0
+
+
+cdef int reined_goes_on(engine_t* engine, selector_t* selector) except -1:
+    """Your program has taken one of the messages that the selector had offered, so it may offer the next one."""
+    try:
+        return selector_wake(engine, selector)
+    except MemoryError:
+        engine.at_rest = BROKEN
+        raise
 
 
 cdef int unbind(engine_t* engine, entry_t* entry) except -1:
@@ -211,6 +238,17 @@ cdef inline int leave_room(engine_t* engine, entry_t* entry) except -1:
 
 cdef int pay(engine_t* engine, entry_t* entry) except -1:
     """Your program pays for an entry that it has taken."""
+    cdef bint ended = False
+    try:
+        paid(engine, entry)
+        ended = True
+    finally:
+        if not ended:           # memory ended: for what a log has to remember, or to wake what the payment lets go on
+            engine.at_rest = BROKEN
+    return 0
+
+
+cdef inline int paid(engine_t* engine, entry_t* entry) except -1:
     cdef selector_t* selector = <selector_t*> entry.holder
     engine.entered_stores = 0
     forget_delivery(entry, PAID)
