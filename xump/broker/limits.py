@@ -42,7 +42,11 @@ class Limits:
     """Calls over Flight that are open at once, each in a thread; one more is refused."""
     flight_idle_seconds: float = 3600.0
     """A client that says nothing in an open stream over Flight, or reads nothing of one, for so long is disconnected."""
+    batch_rows_max: int = 1_000_000
+    """Rows of a batch over Flight; a longer one is refused. Others wait while a batch enters: so many take about 0.2 seconds."""
+    batch_bytes_max: int = 1 << 30
+    """Bytes that the rows of a batch take as messages; a larger one is refused."""
     staging_bytes: int = 16 << 30
-    """Bytes that are staged over Flight and have not entered; more: `StoreFull`."""
+    """Bytes of messages that are staged over Flight and have not entered; more: `StoreFull`."""
     staging_seconds: float = 86_400.0
     """After so long without a sign of life what a run has staged is dropped."""

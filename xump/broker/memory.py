@@ -119,9 +119,9 @@ class Memory:
         release_memory()        # what was not needed since the last time
         release_memory()        # and the rest
 
-    def is_too_much(self) -> bool:
-        """Whether nothing more should be published now."""
-        return self.is_high or memory_bytes() > self.bytes_max
+    def is_too_much(self, more: int = 0) -> bool:
+        """Whether nothing more should be published now, or no `more` bytes."""
+        return self.is_high or memory_bytes() + more > self.bytes_max
 
     def said(self) -> str:
         """The words for those that cannot be made to wait."""

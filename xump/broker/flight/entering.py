@@ -41,9 +41,9 @@ briefly: each time a thread of Flight wants it, 5 ms would pass before it gets i
 MEMORY_BYTES = 16 << 20
 """So much memory at most is ready before it is needed, for the rows that still enter: see `prepare_memory`."""
 
-ENTRY_BYTES = 160
-"""Bytes that a row that has entered takes beside the bytes of its columns: an entry of 96 bytes, a place in the index, and
-the head of its content."""
+ENTRY_BYTES = 64
+"""Bytes that a row that has entered takes beside those that were counted when it was staged: a place in the index, and the head
+of its content."""
 
 LOOK_SECONDS = 0.5
 """How often a thread that waits for what enters looks whether its client is still there."""

@@ -17,12 +17,12 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
 from pyarrow import flight
 
+from xump.broker.flight.chunks import chunks, json_object
 from xump.broker.flight.producers import Producer, messages_of
 from xump.broker.flight.room import Later, Publish, Wait, publish_all, wait_for_memory
 from xump.errors import QueueFull
@@ -35,18 +35,6 @@ PENDING_MAX = 64
 """So many batches of a stream may wait to be durable; then no more is read."""
 
 
-def chunks(call: Call, reader: flight.MetadataRecordBatchReader) -> Iterator[flight.FlightStreamChunk]:
-    """The batches that the client sends, until it says that this was all, or is gone."""
-    while True:
-        with call.waiting():
-            try:
-                chunk = reader.read_chunk()
-            except StopIteration:
-                return
-        call.check_open()
-        yield chunk
-
-
 def options_of(descriptor: flight.FlightDescriptor) -> dict[str, Any]:
     """The request in the descriptor. Raises ValueError."""
     if descriptor.descriptor_type == flight.DescriptorType.PATH:
@@ -54,17 +42,6 @@ def options_of(descriptor: flight.FlightDescriptor) -> dict[str, Any]:
             raise ValueError(f"the path of a stream is one name, of a queue; got {len(descriptor.path)}")
         return {"queue": descriptor.path[0].decode()}
     return json_object(descriptor.command, "the descriptor")
-
-
-def json_object(given: bytes | None, what: str) -> dict[str, Any]:
-    """A JSON object. Raises ValueError."""
-    try:
-        found = json.loads(given or b"{}")
-    except ValueError as error:
-        raise ValueError(f"{what} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{what} must be a JSON object, got {type(found).__name__}")
-    return found
 
 
 def put(call: Call, options: dict[str, Any], reader: flight.MetadataRecordBatchReader, writer: Any) -> None:
@@ -85,7 +62,7 @@ def put(call: Call, options: dict[str, Any], reader: flight.MetadataRecordBatchR
         for chunk in chunks(call, reader):
             if chunk.data is None:
                 continue
-            wait_for_memory(call.face.broker.memory, waits(call, on_full))
+            wait_for_memory(call.face.broker.memory, waits(call, on_full), chunk.bytes)
             if producer is not None:
                 answer = producer.publish(chunk.data, waits(call, on_full), call.check_open)
             else:

@@ -17,6 +17,9 @@ PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.001, 0.1
 LOOK_SECONDS = 0.5
 """How often a row that waits in the engine looks whether its client is still there."""
 
+LARGE_BYTES = 16 << 20
+"""A batch that takes more must have room in memory. Others may pass the bound a little."""
+
 Wait = Callable[[float, float, QueueFull], None]
 """Waits for so many seconds, where there has been no room since a moment (monotonic); or raises."""
 
@@ -55,12 +58,13 @@ def publish_all(rows: int, publish: Publish, wait: Wait | None, later: Later) ->
     return {"rows": rows, "first": first, "last": last}
 
 
-def wait_for_memory(memory: Memory, wait: Wait | None) -> None:
-    """Return when messages do not take too much memory."""
+def wait_for_memory(memory: Memory, wait: Wait | None, size: int) -> None:
+    """Return when messages do not take too much memory, and would not with a large batch of so many bytes."""
     pause, since = PAUSE_SECONDS_MIN, time.monotonic()
-    while memory.is_too_much():
+    more = size if size > LARGE_BYTES else 0
+    while memory.is_too_much(more):
         error = QueueFull(memory.said())
-        if wait is None:
+        if wait is None or more > memory.bytes_max:
             raise error
         wait(pause, since, error)
         pause = min(2 * pause, PAUSE_SECONDS_MAX)

@@ -19,11 +19,12 @@ from xump.broker.flight.actions import ACTIONS, STAGING, answer
 from xump.broker.flight.browse import Browse
 from xump.broker.flight.buffers import Buffers
 from xump.broker.flight.calls import Call, Calls
+from xump.broker.flight.chunks import json_object
 from xump.broker.flight.entering import Entering
 from xump.broker.flight.leases import Leases
 from xump.broker.flight.problems import problem
 from xump.broker.flight.producers import Producers
-from xump.broker.flight.put import json_object, options_of, put
+from xump.broker.flight.put import options_of, put
 from xump.broker.flight.staging import Staging, stage_stream
 from xump.broker.flight.take import Sessions, Taking
 from xump.errors import QueueNotFound

@@ -23,6 +23,7 @@ import pyarrow
 from xump._arguments import COUNT_MAX
 from xump.broker.flight import decisions
 from xump.broker.flight.calls import Call, wait_durable
+from xump.broker.flight.chunks import chunks, json_object
 from xump.broker.flight.decisions import ABORTED, COMMITTED, DROPPED, Decision, Key, as_key
 from xump.broker.flight.entering import LONGER, Entering
 from xump.errors import Conflict, QueueNotFound, StoreFull, TransactionError
@@ -55,7 +56,7 @@ class Attempt:
         self.rows = 0
         """How many rows have come."""
         self.bytes = 0
-        """How many bytes they have as columns."""
+        """How many bytes they take."""
         self.sealed = False
         """Whether all have come."""
         self.gone = False
@@ -156,9 +157,8 @@ class Staging:
             if not attempt.sealed:
                 self._drop(attempt)
 
-    def add(self, attempt: Attempt, batch: pyarrow.RecordBatch) -> None:
-        """Stage a batch. Raises `StoreFull`, and `TransactionError` if the run was decided meanwhile."""
-        size = batch.nbytes
+    def add(self, attempt: Attempt, batch: pyarrow.RecordBatch, size: int) -> None:
+        """Stage a batch, of so many bytes. Raises `StoreFull`, and `TransactionError` if the run was decided meanwhile."""
         with self._lock:
             self._check_here(attempt)
             if attempt.sealed:
@@ -360,8 +360,6 @@ def winners_of(options: dict[str, Any]) -> list[tuple[int, int, int]]:
 
 def stage_stream(call: Call, staging: Staging, options: Any, reader: Any, writer: Any) -> None:
     """A stream that stages, until it is sealed."""
-    from xump.broker.flight.put import chunks, json_object
-
     if not isinstance(options, dict):
         raise ValueError(f"stage={options!r}: expected an object")
     call.check("write", str(options.get("target")))
@@ -372,9 +370,9 @@ def stage_stream(call: Call, staging: Staging, options: Any, reader: Any, writer
     try:
         for chunk in chunks(call, reader):
             if chunk.data is not None and chunk.data.num_rows:
-                staging.add(attempt, chunk.data)
-            if chunk.app_metadata is not None:
-                said = json_object(chunk.app_metadata.to_pybytes(), "a message")
+                staging.add(attempt, chunk.data, chunk.bytes)
+            if chunk.said is not None:
+                said = json_object(chunk.said.to_pybytes(), "a message")
                 if "seal" in said:
                     rows = staging.seal(attempt, said["seal"], call.check_open)
                     with call.waiting():
