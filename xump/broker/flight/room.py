@@ -62,9 +62,12 @@ def wait_for_memory(memory: Memory, wait: Wait | None, size: int) -> None:
     """Return when messages do not take too much memory, and would not with a large batch of so many bytes."""
     pause, since = PAUSE_SECONDS_MIN, time.monotonic()
     more = size if size > LARGE_BYTES else 0
+    if more > memory.bytes_max:
+        raise QueueFull(f"a batch takes {more} bytes as messages, and all messages may take {memory.bytes_max} "
+                        "(Limits.memory_bytes): send more batches with fewer rows each")
     while memory.is_too_much(more):
         error = QueueFull(memory.said())
-        if wait is None or more > memory.bytes_max:
+        if wait is None:
             raise error
         wait(pause, since, error)
         pause = min(2 * pause, PAUSE_SECONDS_MAX)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,9 @@ SIGN_SECONDS = 30.0
 """So often a stream without messages sends a batch without rows."""
 SIGN = pyarrow.py_buffer(bytes(64 << 10))
 """Bytes of its metadata: a client that is frozen is seen when some megabytes wait for it, so this is not small."""
+
+NAMED_MAX = 10
+"""An error names so many messages at most."""
 
 DESTINATION = "xump.flight/"
 """The destinations of consumers that are made for a stream, before its session."""
@@ -149,7 +153,8 @@ class Taking:
         return batch
 
     def answer(self, verb: str, ids: Iterable[Any]) -> int:
-        """Ack or nack messages: ids, or [queue, id]. Raises `StaleDelivery`, and has done nothing then."""
+        """Ack or nack messages: ids, or [queue, id]. Raises `StaleDelivery`, and has done nothing then, unless the engine has
+        taken one of a later batch back."""
         with self._lock:
             if self._ended:
                 raise StaleDelivery("the stream has ended, and unanswered messages went back to their queue")
@@ -157,16 +162,25 @@ class Taking:
             parts = [(batch, keys, [key for key in wanted if key in keys]) for batch, keys in self._batches]
             found = sum(len(part) for _, _, part in parts)
             if found != len(wanted) or len(set(wanted)) != len(wanted):
-                raise StaleDelivery(f"{len(wanted) - found} of {len(wanted)} messages are not unanswered in this stream, or one "
-                                    "is given twice; none was answered")
-            for batch, keys, part in parts:
-                if part:
-                    (batch.ack if verb == "ack" else batch.nack)(part)
-                    keys.difference_update(part)
-            self._batches = [(batch, keys) for batch, keys in self._batches if keys]
-            self._unanswered -= found
-            self._lock.notify_all()
+                raise self._stale(wanted)
+            try:
+                for batch, keys, part in parts:
+                    if part:
+                        (batch.ack if verb == "ack" else batch.nack)(part)
+                        keys.difference_update(part)
+            finally:
+                self._batches = [(batch, keys) for batch, keys in self._batches if keys]
+                self._unanswered = sum(len(keys) for _, keys in self._batches)
+                self._lock.notify_all()
             return found
+
+    def _stale(self, wanted: list[tuple[str, int]]) -> StaleDelivery:
+        """The error for messages that cannot be answered, with some of their names."""
+        there = {key for _, keys in self._batches for key in keys}
+        stale = [list(key) for key, times in Counter(wanted).items() if times > 1 or key not in there]
+        more = f" and {len(stale) - NAMED_MAX} more" if len(stale) > NAMED_MAX else ""
+        return StaleDelivery(f"{len(stale)} of {len(wanted)} messages are not unanswered in this stream, or given twice: "
+                             f"{', '.join(map(repr, stale[:NAMED_MAX]))}{more}. None was answered: leave these out")
 
     def _key(self, given: Any) -> tuple[str, int]:
         if type(given) is int and self._queue is not None:
@@ -186,8 +200,17 @@ class Taking:
                 self._call.engine.delete_selector(self._selector)
                 return
             for batch, keys in left:
-                with suppress(StaleDelivery):
-                    batch.nack(sorted(keys))
+                give_back(batch, sorted(keys))
+
+
+def give_back(batch: DeliveryBatch, keys: list[tuple[str, int]]) -> None:
+    """Return these messages of a batch to their queues, but those that the engine has taken back."""
+    try:
+        batch.nack(keys)
+    except StaleDelivery:
+        for key in keys:
+            with suppress(StaleDelivery):
+                batch.nack([key])
 
 
 class Sessions:

@@ -1,0 +1,64 @@
+"""Streams that take, and what becomes of messages that the engine has taken back meanwhile."""
+
+import pytest
+
+from xump import always, deliver
+from xump.errors import StaleDelivery
+
+from tests.broker.flight.conftest import until
+from tests.broker.flight.test_publish import rows
+
+
+@pytest.fixture
+def two(engine):
+    """Two queues with one destination, and a message each."""
+    queues = [engine.create_queue(name) for name in ("first", "second")]
+    for queue in queues:
+        engine.create_selector(queue, when=always, do=deliver("worker"), credit=10)
+        for address in "abc":
+            queue.publish(address)
+    return queues
+
+
+def taken_from(stream, count):
+    """The [queue, id] of so many messages."""
+    found = []
+    while len(found) < count:
+        found += [list(key) for key in zip(*next(stream.batches).select(["queue", "id"]).to_pydict().values(), strict=True)]
+    return found
+
+
+def test_messages_go_back_beside_those_that_the_engine_has_taken_back(engine, flying, client, two):
+    with client.take("worker", destination=True) as stream:
+        taken_from(stream, 6)
+        engine.delete_queue("first")
+    until(lambda: not flying.flight.sessions.streams())
+    assert [message.address for message in engine.take(10, "worker")] == ["a", "b", "c"]
+
+
+def test_an_error_names_what_is_stale(engine, client, two):
+    with client.take("worker", destination=True) as stream:
+        keys = taken_from(stream, 6)
+        assert stream.ack([keys[0]]) == 1
+        with pytest.raises(StaleDelivery, match=rf"1 of 6 messages are not unanswered .*: \['first', {keys[0][1]}\]\. None was"):
+            stream.ack(keys)
+        with pytest.raises(StaleDelivery, match=rf"or given twice: \['second', {keys[5][1]}\]\."):
+            stream.ack([keys[5], keys[5]])
+        with pytest.raises(StaleDelivery, match=r"20 of 20 .*\['first', 109\] and 10 more\. None"):
+            stream.nack([["first", number] for number in range(100, 120)])
+        assert stream.ack(keys[1:]) == 5
+
+
+def test_credit_is_counted_where_a_part_of_an_answer_is_stale(engine, flying, client, two):
+    """The batches before it are answered."""
+    with client.take("worker", destination=True, credit=6) as stream:
+        stream.ack(taken_from(stream, 6))
+        keys = []
+        for name in ("first", "second"):
+            client.publish(name, rows("d"))
+            keys += taken_from(stream, 1)
+        engine.delete_queue("second")
+        with pytest.raises(StaleDelivery, match="message 4 of queue 'second' is stale"):
+            stream.ack(keys)
+        [taking] = flying.flight.sessions.streams()
+        assert (taking.unanswered, two[0].outstanding) == (1, 0)
