@@ -26,8 +26,9 @@ def why_not(vhost: Vhost, permission: str, queue: str) -> str | None:
 RESERVED = ("amq.", "xump.")
 """Destinations that begin so are those of the broker's own consumers."""
 
-ANY_DESTINATION = "any destination"
-"""The name for which a user needs permission who lets messages name destinations: all names are allowed, or this one is not."""
+ANY_QUEUE, ANY_DESTINATION = "any queue", "any destination"
+"""The names for which a user needs permission who lets messages name queues, or destinations: all names are allowed, or these are
+not. Other queues may come later."""
 
 
 def why_not_deliver(destination: str) -> str | None:
@@ -67,7 +68,7 @@ def needed(given: Mapping[str, Any], queues: list[str]) -> Iterator[tuple[str, s
             yield "configure", source
             yield "read", source
         for target in [do[name] for name in ("copy_to", "move_to", "bounce_to", "queue") if name in do]:
-            for name in [target] if isinstance(target, str) else queues:
+            for name in [target] if isinstance(target, str) else [ANY_QUEUE, *queues]:
                 yield "write", name
 
 

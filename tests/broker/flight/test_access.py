@@ -91,6 +91,15 @@ def test_what_somebody_may_not(engine, anna, call):
     assert engine.topology() == before
 
 
+def test_a_target_that_messages_name_may_be_any_queue(engine, anna):
+    """Also one that is not there yet."""
+    for name in ("news", "jobs"):
+        engine.delete_queue(name)
+    with pytest.raises(AccessRefused, match="no permission to write 'any queue'"):
+        anna.apply({"version": 1, "selectors": [{"source": "mine", "when": "always", "do": {"copy_to": {"field": "address"}}}]})
+    assert not engine.selectors
+
+
 @pytest.mark.parametrize("name", ["amq.consumer/1", "xump.flight/session"])
 def test_what_a_consumer_gets_is_its_own(engine, flying, name):
     """Even who may do everything neither takes it nor adds to it."""
