@@ -325,6 +325,13 @@ def test_queues_that_the_program_keeps_to_itself(link, engine, method, kind, cod
     assert "own" in engine.queues and not engine.selectors
 
 
+def test_names_of_staged_queues_are_the_brokers(link, engine):
+    one = link()
+    one.send(1, "queue.declare", queue="xump.staging/jobs/run/0-0")
+    assert one.read_until({"channel.close"}) and one.last["reply_code"] == 403
+    assert not engine.queues
+
+
 @pytest.mark.parametrize("kind", ["transit", "staged"])
 def test_nothing_goes_by_the_default_exchange_where_no_client_finds_a_queue(link, engine, kind):
     """Be it looked at on its way or not."""

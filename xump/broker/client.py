@@ -454,7 +454,7 @@ class Client:
     ) -> Committed:
         """Let what was staged enter its target: whole, once, in the order of `winners`.
 
-        Other rows that the run has staged are dropped.
+        Other rows that the run has staged for this target are dropped.
 
         Args:
             run, target: As for `stage`.
@@ -487,7 +487,7 @@ class Client:
         return Committed(answer["rows"], again, answer["entered"], answer["warning"])
 
     def abort(self, run: str, target: str, *, timeout: float | None = None) -> str:
-        """Drop what a run has staged. Returns `"aborted"`; or `"committed"`, if it was, and then nothing changes."""
+        """Drop what a run has staged for a target. Returns `"aborted"`; or `"committed"`, if it was, and then nothing changes."""
         answer: dict[str, Any] = {}
 
         def ask(left: float) -> bool:

@@ -11,9 +11,20 @@ if TYPE_CHECKING:
     from xump.broker.vhost import Vhost
 
 
+STAGING = "xump.staging/"
+"""The names of queues begin so that hold what is staged over Flight."""
+
+
+def is_staged(queue: str) -> bool:
+    """Whether it is the name of a queue with staged messages: the broker keeps these to itself."""
+    return queue.startswith(STAGING)
+
+
 def why_not(vhost: Vhost, permission: str, queue: str) -> str | None:
     """Why clients that do not speak AMQP may not do to a queue what this permission is for; None: it is not the queue of an
-    exchange, or they only publish to it, for which they need the permission to write to the exchange."""
+    exchange, nor staged; or they only publish to it, for which they need the permission to write to the exchange."""
+    if is_staged(queue):
+        return f"queue {queue!r} is for staged messages, which the broker keeps to itself: no other name begins with {STAGING!r}"
     if not queue.startswith(PREFIX) or permission == "read":
         return None
     name = queue.removeprefix(PREFIX)

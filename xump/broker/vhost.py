@@ -22,6 +22,7 @@ from xump.broker.exchange_graph import PREFIX, ExchangeGraph
 from xump.broker.exchanges import Destination, Exchange, reached, standard
 from xump.broker.incoming import Entering, Incoming, Outcome
 from xump.broker.patience import in_steps
+from xump.broker.permissions import is_staged
 from xump.broker.program_selectors import ProgramSelectors
 from xump.broker.queue_arguments import engine_properties, string
 from xump.broker.queues import BrokerQueue, is_stored
@@ -146,6 +147,8 @@ class Vhost:
         """Refuse a transit queue of the program, which keeps nothing that a client could get; and a staged one, if it is to be
         declared. A client that does not declare it finds no staged queue."""
         handle = self.engine.queues.get(name)
+        if declared and is_staged(name):
+            raise refused(f"queue '{name}' in vhost '{self.name}' would be a staged queue, which the server keeps to itself")
         if handle is not None and not name.startswith(PREFIX) and (handle.transit or (declared and handle.staged)):
             kind = "transit" if handle.transit else "staged"
             raise refused(f"queue '{name}' in vhost '{self.name}' is a {kind} queue, which the server keeps to itself")

@@ -44,7 +44,7 @@ def test_winners_enter_in_order_and_others_are_dropped(engine, jobs, client):
     done = client.commit("run", "jobs", [parts[2], parts[0], parts[1]])
     assert done == (9, False, True, None)
     assert addresses(jobs) == ["2a", "2b", "2c", "0a", "0b", "0c", "1a", "1b", "1c"]
-    assert staged(engine) == ["xump.staging/other/0-0"]
+    assert staged(engine) == ["xump.staging/jobs/other/0-0"]
     assert client.commit("other", "jobs", [other]).rows == 1
     assert staged(engine) == []
 
@@ -84,7 +84,7 @@ def test_what_an_earlier_batch_of_an_application_left_goes_with_the_next_commit(
     client.stage("later", 0, 0, "jobs", rows("a"), key=("app", 3))
     part = client.stage("two", 0, 0, "jobs", rows("b"), key=("app", 2))
     client.commit("two", "jobs", [part], key=("app", 2))
-    assert staged(engine) == ["xump.staging/later/0-0"]
+    assert staged(engine) == ["xump.staging/jobs/later/0-0"]
 
 
 def test_an_application_commits_into_two_queues_side_by_side(engine, jobs, client):
@@ -185,14 +185,14 @@ def test_a_stream_that_goes_on_after_its_seal_adds_nothing(engine, jobs, flying)
     writer.write_batch(rows("y"))
     with pytest.raises(flight.FlightServerError, match="sealed, and takes no more rows"):
         writer.close()
-    assert engine.queues["xump.staging/run/0-0"].ready == 1
+    assert engine.queues["xump.staging/jobs/run/0-0"].ready == 1
 
 
 def test_an_attempt_has_a_number_of_its_own(engine, jobs, client):
     client.stage("run", 0, 0, "jobs", rows("a"))
     with pytest.raises(Conflict, match="attempt 0 of partition 0 of run 'run' is staged already"):
         client.stage("run", 0, 0, "jobs", rows("b"))
-    assert engine.queues["xump.staging/run/0-0"].ready == 1
+    assert engine.queues["xump.staging/jobs/run/0-0"].ready == 1
 
 
 def test_a_target_without_room_is_decided_all_the_same(engine, client):
@@ -316,7 +316,7 @@ def test_staging_is_bounded(engine):
         part = client.stage("run", 0, 0, "jobs", body)
         with pytest.raises(StoreFull, match="beyond its staging_bytes, 20000"):
             client.stage("run", 1, 0, "jobs", body)
-        assert staged(engine) == ["xump.staging/run/0-0"]
+        assert staged(engine) == ["xump.staging/jobs/run/0-0"]
         client.commit("run", "jobs", [part])
         client.stage("next", 0, 0, "jobs", body)
 
@@ -325,9 +325,9 @@ def test_a_run_that_nobody_goes_on_with_is_dropped(engine, flying, client):
     engine.create_queue("jobs")
     part = client.stage("run", 0, 0, "jobs", rows("a"))
     staging = flying.flight.staging_of(flying.vhosts["/"])
-    alive = staging._alive["run"]
+    alive = staging._alive["jobs", "run"]
     staging.look_after(alive + 86_399)
-    assert staged(engine) == ["xump.staging/run/0-0"]
+    assert staged(engine) == ["xump.staging/jobs/run/0-0"]
     staging.look_after(alive + 86_401)      # a sum of floats may be a little less than its parts
     assert staged(engine) == []
     with pytest.raises(TransactionError, match="run 'run' was dropped at 20.* no sign of life for 86400 seconds"):
@@ -341,7 +341,7 @@ def test_a_run_is_dropped_though_there_is_no_room_to_say_so(engine, flying, clie
     [committer] = engine._committers()
     with committer._turn, engine.not_waiting():
         committer._port.has_room(0)
-        staging.look_after(staging._alive["run"] + 86_401)
+        staging.look_after(staging._alive["jobs", "run"] + 86_401)
     assert staged(engine) == [] and not jobs.meta and not staging._alive
     engine.sync()
     with pytest.raises(TransactionError, match="is not staged for 'jobs'"):
@@ -364,8 +364,8 @@ def test_what_waits_for_a_target_that_is_deleted_is_dropped(engine, jobs, flying
     client.stage("run", 1, 0, "other", rows("b"))
     engine.delete_queue("jobs")
     staging = flying.flight.staging_of(flying.vhosts["/"])
-    staging.look_after(staging._alive["run"])
-    assert staged(engine) == ["xump.staging/run/1-0"]
+    staging.look_after(staging._alive["jobs", "run"])
+    assert staged(engine) == ["xump.staging/other/run/1-0"]
 
 
 @pytest.mark.parametrize("wrong, error", [
@@ -401,7 +401,7 @@ def test_a_restart_keeps_what_is_sealed_and_goes_on_with_what_was_decided(tmp_pa
             "flight.staged": b'{"run":"broken","partition":0,"attempt":0,"target":"jobs","key":null,"rows":null,"bytes":9}'})
     with xump.Engine() as engine, started(engine) as broker, Client(broker.flight.url) as client:
         jobs = engine.queues["jobs"]
-        assert staged(engine) == ["xump.staging/run/0-0", "xump.staging/next/0-0"]
+        assert staged(engine) == ["xump.staging/jobs/run/0-0", "xump.staging/jobs/next/0-0"]
         assert (jobs.ready, jobs.entering) == (2, 2)
         assert client.commit("again", "jobs", [part._replace(committed=True)], key=("app", 1)).again
         jobs.purge()

@@ -21,7 +21,7 @@ from xump.broker.exchange_graph import PREFIX
 from xump.broker.flight import access
 from xump.broker.flight.access import host_and_port_of
 from xump.broker.flight.problems import Gone, Refused
-from xump.broker.permissions import why_not, why_not_deliver
+from xump.broker.permissions import is_staged, why_not, why_not_deliver
 from xump.errors import QueueNotFound
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class Call:
         return [queue for name in list(queues) if (queue := queues.get(name)) is not None]
 
     def may(self, permission: str, name: str) -> bool:
-        """Whether the user has this permission for a queue."""
-        return self.user.may(self.vhost.name, permission, name.removeprefix(PREFIX))
+        """Whether the user has this permission for a queue; nobody has one for what is staged."""
+        return not is_staged(name) and self.user.may(self.vhost.name, permission, name.removeprefix(PREFIX))
 
     def check(self, permission: str, name: str) -> None:
         """Raise `Refused` unless the user has this permission for a queue. The queue of an exchange is the exchange."""

@@ -1,10 +1,12 @@
 """Commits, visible whole: attempts are staged, each in a queue of its own; a commit decides; then all enters, step by step.
 
-    stage       a do_put stream into `xump.staging/RUN/PARTITION-ATTEMPT`, in the store of the target; `seal` ends it, and is
-                answered when all of it is durable. A stream that breaks off leaves nothing
+    stage       a do_put stream into `xump.staging/TARGET/RUN/PARTITION-ATTEMPT`, in the store of the target; `seal` ends it, and
+                is answered when all of it is durable. A stream that breaks off leaves nothing
     commit      the target adopts the attempts that are given, in that order, in one step with its map, where it is remembered.
                 All other attempts of the run are dropped
     abort       drops the run, unless it was committed before
+
+A run is of one target: whoever may write to another queue has a run of the same name there, and touches nothing of this one.
 
 The engine decides: whatever dies, either nothing was adopted, or all. Decisions of one engine are taken one after the other.
 """
@@ -20,12 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow
 
-from xump._arguments import COUNT_MAX
 from xump.broker.flight import decisions
+from xump.broker.flight.attempts import STAGED, Attempt, Run, attempt_of, is_ours, run_of, winners_of
 from xump.broker.flight.calls import Call, wait_durable
 from xump.broker.flight.chunks import chunks, json_object
 from xump.broker.flight.decisions import ABORTED, COMMITTED, DROPPED, Decision, Key, as_key
 from xump.broker.flight.entering import LONGER, Entering
+from xump.broker.permissions import is_staged
 from xump.errors import Conflict, QueueNotFound, StoreFull, TransactionError
 
 if TYPE_CHECKING:
@@ -35,51 +38,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("xump")
 
-PREFIX = "xump.staging/"
-"""The names of staged queues begin so."""
-
-STAGED = "flight.staged"
-"""The name in the map of a staged queue under which stands whose it is, and how many rows it has once it is sealed."""
-
-RUN_CHARACTERS_MAX = 200
-"""A run's name has at most so many."""
-
 COMMIT_SECONDS = 20.0
 """So long a commit waits for all to enter; then it answers that this goes on. The client asks again."""
-
-
-class Attempt:
-    """The rows that one task stages."""
-
-    def __init__(self, run: str, partition: int, attempt: int, target: str, key: Key | None) -> None:
-        self.run, self.partition, self.attempt, self.target, self.key = run, partition, attempt, target, key
-        self.rows = 0
-        """How many rows have come."""
-        self.bytes = 0
-        """How many bytes they take."""
-        self.sealed = False
-        """Whether all have come."""
-        self.gone = False
-        """Whether its run was decided without it."""
-
-    @property
-    def name(self) -> str:
-        """The name of its queue."""
-        return f"{PREFIX}{self.run}/{self.partition}-{self.attempt}"
-
-    def kept(self) -> bytes:
-        """Its description in the map of its queue."""
-        return json.dumps({
-            "run": self.run, "partition": self.partition, "attempt": self.attempt, "target": self.target, "key": self.key,
-            "rows": self.rows if self.sealed else None, "bytes": self.bytes}).encode()
-
-    @staticmethod
-    def read(kept: bytes) -> Attempt:
-        """From the map of a queue."""
-        found = json.loads(kept)
-        made = Attempt(found["run"], found["partition"], found["attempt"], found["target"], as_key(found["key"]))
-        made.rows, made.sealed, made.bytes = found["rows"] or 0, found["rows"] is not None, found["bytes"]
-        return made
 
 
 class Staging:
@@ -90,26 +50,26 @@ class Staging:
         self._limits = limits
         self._entering = entering
         self._lock = threading.RLock()
-        self._attempts: dict[tuple[str, int, int], Attempt] = {}
-        self._alive: dict[str, float] = {}      # runs: the last sign of life, monotonic
-        self._open: dict[str, int] = {}         # runs: streams that are open
+        self._attempts: dict[tuple[Run, int, int], Attempt] = {}
+        self._alive: dict[Run, float] = {}      # the last sign of life, monotonic
+        self._open: dict[Run, int] = {}         # streams that are open
         self._entering_bytes: dict[str, int] = {}       # staged queues that were adopted
 
     def start(self) -> None:
         """Go on with what a reopened store has: sealed attempts wait for their commit, others go; what was decided enters."""
         targets: dict[str, list[int]] = {}
         for name, queue in list(self._engine.queues.items()):
-            if not (queue.staged and name.startswith(PREFIX) and STAGED in queue.meta):
+            if not (is_ours(queue) and is_staged(name)):
                 continue
-            attempt = Attempt.read(queue.meta[STAGED])
+            attempt = Attempt.read(name, queue.meta[STAGED])
             if queue.adopted_by is not None:
                 found = targets.setdefault(queue.adopted_by, [0, 0])
                 found[0] += max(attempt.rows, 1)
                 found[1] += attempt.bytes
                 self._entering_bytes[name] = attempt.bytes
             elif attempt.sealed:
-                self._attempts[attempt.run, attempt.partition, attempt.attempt] = attempt
-                self._alive[attempt.run] = time.monotonic()
+                self._attempts[attempt.number] = attempt
+                self._sign_of_life(attempt.of)
             else:
                 self._engine.delete_queue(name)
         for target, (rows, size) in targets.items():
@@ -124,8 +84,8 @@ class Staging:
             decision = decisions.find(self._target(attempt.target).meta, attempt.run, attempt.key)
             if decision is not None and (attempt.key is None or decision.state != COMMITTED):
                 raise decided(attempt.run, decision)
-            if decision is None:
-                self._sign_of_life(attempt.run)
+            if decision is None and attempt.of in self._alive:
+                self._sign_of_life(attempt.of)
             return attempt, decision
 
     def _target(self, name: str) -> Queue:
@@ -140,22 +100,23 @@ class Staging:
     def begin(self, attempt: Attempt) -> None:
         """A stream begins."""
         with self._lock:
-            key = (attempt.run, attempt.partition, attempt.attempt)
-            if key in self._attempts:
+            if attempt.number in self._attempts:
                 raise Conflict(f"attempt {attempt.attempt} of partition {attempt.partition} of run {attempt.run!r} is staged "
                                "already: stage with another number")
-            self._attempts[key] = attempt
-            self._open[attempt.run] = self._open.get(attempt.run, 0) + 1
-            self._sign_of_life(attempt.run)
+            self._attempts[attempt.number] = attempt
+            self._open[attempt.of] = self._open.get(attempt.of, 0) + 1
+            self._sign_of_life(attempt.of)
 
     def end(self, attempt: Attempt) -> None:
         """A stream has ended; if it was not sealed, nothing of it is left."""
         with self._lock:
-            self._open[attempt.run] -= 1
-            if not self._open[attempt.run]:
-                del self._open[attempt.run]
+            self._open[attempt.of] -= 1
+            if not self._open[attempt.of]:
+                del self._open[attempt.of]
             if not attempt.sealed:
                 self._drop(attempt)
+                if not any(one.of == attempt.of for one in self._attempts.values()):
+                    self._alive.pop(attempt.of, None)
 
     def add(self, attempt: Attempt, batch: pyarrow.RecordBatch, size: int) -> None:
         """Stage a batch, of so many bytes. Raises `StoreFull`, and `TransactionError` if the run was decided meanwhile."""
@@ -168,20 +129,28 @@ class Staging:
                 raise StoreFull(
                     f"{used} bytes are staged in the broker, and {size} more are beyond its staging_bytes, "
                     f"{self._limits.staging_bytes}: commit or abort other runs, or allow it more")
-            if attempt.name not in self._engine.queues:
-                store = self._target(attempt.target).store.name
-                self._engine.create_queue(attempt.name, staged=True, store=store, meta={STAGED: attempt.kept()})
+            self._make_queue(attempt)
             attempt.bytes += size
-            self._sign_of_life(attempt.run)
+            self._sign_of_life(attempt.of)
         try:
             attempt.rows += len(self._engine.publish_batch(attempt.name, batch))
         except QueueNotFound:
             self._check_here(attempt)
             raise
 
+    def _make_queue(self, attempt: Attempt) -> None:
+        """Make its queue, unless it is there. Raises `Conflict` if it is none of ours."""
+        found = self._engine.queues.get(attempt.name)
+        if found is None:
+            store = self._target(attempt.target).store.name
+            self._engine.create_queue(attempt.name, staged=True, store=store, meta={STAGED: attempt.kept()})
+        elif not is_ours(found):
+            raise Conflict(f"there is a queue {attempt.name!r} that was not made by staging: have it deleted, or stage with "
+                           "another number")
+
     def seal(self, attempt: Attempt, rows: object, check_open: Callable[[], None]) -> int:
         """All of it is there: how many rows, once they are durable. Raises ValueError if the sender counted others."""
-        if rows != attempt.rows:
+        if type(rows) is not int or rows != attempt.rows:
             raise ValueError(f"{attempt.rows} rows came, and {rows!r} were sent: stage anew, with another number")
         with self._lock:
             self._check_here(attempt)
@@ -192,7 +161,7 @@ class Staging:
                 except BaseException:
                     attempt.sealed = False
                     raise
-            self._sign_of_life(attempt.run)
+            self._sign_of_life(attempt.of)
         wait_durable(self._engine, check_open)
         return attempt.rows
 
@@ -228,7 +197,7 @@ class Staging:
             if decision is not None and decision.rows != rows:
                 warning = (f"{rows} rows were given now, and {decision.rows} were committed before, which count: the query does "
                            "not give the same rows each time")
-            self._drop_run(run, key, queue.name)
+            self._drop_run((queue.name, run), key)
             if mark is None:
                 mark = self._entering.begin(queue.name, 0, 0)
         wait_durable(self._engine, check_open)
@@ -242,10 +211,10 @@ class Staging:
     def _adopt(self, queue: Queue, run: str, key: Key | None, winners: list[tuple[int, int, int]], rows: int) -> int:
         attempts = []
         for partition, number, count in winners:
-            attempt = self._attempts.get((run, partition, number))
+            attempt = self._attempts.get(((queue.name, run), partition, number))
             if count == 0:
                 continue
-            if attempt is None or not attempt.sealed or attempt.target != queue.name:
+            if attempt is None or not attempt.sealed:
                 raise TransactionError(
                     f"attempt {number} of partition {partition} of run {run!r} is not staged for {queue.name!r}: nothing was "
                     "published. It may never have been sealed, or the broker has lost it with a store in RAM; run the job again")
@@ -257,7 +226,7 @@ class Staging:
                            meta=decisions.changes(queue.meta, run, key, COMMITTED, rows))
         size = 0
         for attempt in attempts:
-            del self._attempts[attempt.run, attempt.partition, attempt.attempt]
+            del self._attempts[attempt.number]
             self._entering_bytes[attempt.name] = attempt.bytes
             size += attempt.bytes
         return self._entering.begin(queue.name, rows, size)
@@ -270,7 +239,7 @@ class Staging:
             decision = decisions.find_run(queue.meta, run)
             if decision is None:
                 queue.meta._change(list(decisions.changes(queue.meta, run, None, ABORTED, 0).items()))
-                self._drop_run(run)
+                self._drop_run((queue.name, run))
         wait_durable(self._engine, check_open)
         return {"state": ABORTED if decision is None else decision.state, "again": decision is not None}
 
@@ -284,35 +253,37 @@ class Staging:
                 self._alive[run] = now
             for run in [run for run, seen in self._alive.items() if now - seen >= self._limits.staging_seconds]:
                 why = f"it had given no sign of life for {self._limits.staging_seconds:g} seconds"
-                logger.warning("the staged messages of run %r are dropped: %s", run, why)
+                logger.warning("the staged messages of run %r for queue %r are dropped: %s", run[1], run[0], why)
                 self._note_dropped(run, why)
                 self._drop_run(run)
 
-    def _note_dropped(self, run: str, why: str) -> None:
-        targets = {one.target for one in self._attempts.values() if one.run == run}
-        for name in sorted(targets & set(self._engine.queues)):
-            meta = self._engine.queues[name].meta
-            try:
-                meta._change(list(decisions.changes(meta, run, None, DROPPED, 0, why).items()))
-            except StoreFull as error:              # to drop it makes room, so that must not depend on room
-                logger.warning("a commit of run %r will not be told why it was dropped: %s", run, error)
+    def _note_dropped(self, run: Run, why: str) -> None:
+        target, name = run
+        queue = self._engine.queues.get(target)
+        if queue is None or not any(one.of == run for one in self._attempts.values()):
+            return
+        try:
+            queue.meta._change(list(decisions.changes(queue.meta, name, None, DROPPED, 0, why).items()))
+        except StoreFull as error:              # to drop it makes room, so that must not depend on room
+            logger.warning("a commit of run %r will not be told why it was dropped: %s", name, error)
 
-    def _drop_run(self, run: str, key: Key | None = None, target: str | None = None) -> None:
-        """Drop what is staged of a run; and for a target, of the same application with a version that is not later. Rows
-        staged for another target have a commit of their own."""
+    def _drop_run(self, run: Run, key: Key | None = None) -> None:
+        """Drop what is staged of a run; and for its target, of the same application with a version that is not later."""
         for attempt in list(self._attempts.values()):
-            if attempt.run == run or (key is not None and attempt.key is not None and attempt.target == target
-                                      and attempt.key[0] == key[0] and attempt.key[1] <= key[1]):
+            if attempt.of == run or (key is not None and attempt.key is not None and attempt.target == run[0]
+                                     and attempt.key[0] == key[0] and attempt.key[1] <= key[1]):
                 self._drop(attempt)
         self._alive.pop(run, None)
 
     def _drop(self, attempt: Attempt) -> None:
         attempt.gone = True
-        if self._attempts.get((attempt.run, attempt.partition, attempt.attempt)) is attempt:
-            del self._attempts[attempt.run, attempt.partition, attempt.attempt]
-            self._engine.delete_queue(attempt.name)
+        if self._attempts.get(attempt.number) is attempt:
+            del self._attempts[attempt.number]
+            queue = self._engine.queues.get(attempt.name)
+            if queue is not None and is_ours(queue):
+                self._engine.delete_queue(attempt.name)
 
-    def _sign_of_life(self, run: str) -> None:
+    def _sign_of_life(self, run: Run) -> None:
         self._alive[run] = time.monotonic()
 
 
@@ -321,41 +292,6 @@ def decided(run: str, decision: Decision) -> TransactionError:
     at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(decision.at))
     why = f", since {decision.why}" if decision.why else ""
     return TransactionError(f"run {run!r} was {decision.state} at {at}{why}: nothing was published by this call")
-
-
-def run_of(options: dict[str, Any]) -> str:
-    """The name of the run. Raises ValueError."""
-    run = options.get("run")
-    if not isinstance(run, str) or not 1 <= len(run) <= RUN_CHARACTERS_MAX or "/" in run:
-        raise ValueError(f"run={run!r}: expected a name of 1 to {RUN_CHARACTERS_MAX} characters without a slash")
-    return run
-
-
-def attempt_of(options: dict[str, Any]) -> Attempt:
-    """The attempt that a stream stages. Raises ValueError."""
-    unknown = set(options) - {"run", "partition", "attempt", "target", "key"}
-    if unknown:
-        raise ValueError(f"an attempt has run, partition, attempt, target and perhaps key; got {', '.join(sorted(unknown))}")
-    run, target = run_of(options), options.get("target")
-    if not isinstance(target, str):
-        raise ValueError(f"target={target!r}: expected the name of a queue")
-    for name in ("partition", "attempt"):
-        if type(options.get(name)) is not int or not 0 <= options[name] <= COUNT_MAX:
-            raise ValueError(f"{name}={options.get(name)!r}: expected a number from 0 on")
-    return Attempt(run, options["partition"], options["attempt"], target, as_key(options.get("key")))
-
-
-def winners_of(options: dict[str, Any]) -> list[tuple[int, int, int]]:
-    """(partition, attempt, rows) of each winner. Raises ValueError."""
-    winners = options.get("winners")
-    if not isinstance(winners, list) or not all(
-            isinstance(one, list) and len(one) == 3 and all(type(number) is int and number >= 0 for number in one)
-            for one in winners):
-        raise ValueError(f"winners={winners!r}: expected a list of [partition, attempt, rows]")
-    partitions = [one[0] for one in winners]
-    if len(set(partitions)) != len(partitions):
-        raise ValueError(f"winners={winners!r}: a partition has one winner")
-    return [(one[0], one[1], one[2]) for one in winners]
 
 
 def stage_stream(call: Call, staging: Staging, options: Any, reader: Any, writer: Any) -> None:
