@@ -3,6 +3,7 @@
 import contextlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -272,13 +273,22 @@ def test_sighup_reads_the_users_again(serve, tmp_path):
         served.connect("anna", "secret")
     path.write_text("users = 5")
     served.process.send_signal(signal.SIGHUP)
-    assert "the users stay as they were" in served.process.stderr.readline()
+    assert any("the users stay as they were" in line for line in served.process.stderr)         # after warnings
     served.connect("anna", "other").close()
     path.write_text("users = {}")
     served.process.send_signal(signal.SIGHUP)
     with pytest.raises(exceptions.ConnectionClosedByBroker, match="user 'anna' was deleted"):
         while True:
             connection.process_data_events(time_limit=1)
+
+
+def test_warnings_are_written_to_stderr(serve):
+    served = serve()
+    with socket.create_connection(served.address) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1")
+        assert re.fullmatch(r"20\d\d-\S+ \S+ WARNING a client at \S+ begins with b'GET / HT', which is not AMQP 0-9-1\n",
+                            served.process.stderr.readline())
+    assert served.end() == 0
 
 
 def test_passwords_are_hashed():

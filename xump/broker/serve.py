@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import getpass
+import logging
 import signal
 import ssl
 import sys
@@ -37,7 +38,7 @@ def serve(options: argparse.Namespace) -> int:
         raise CommandError("--path needs --store ring or --store lmdb: without one the broker keeps everything in memory")
     try:
         users, names = (None, [MAIN]) if options.users is None else read_users(options.users)
-        with ExitStack() as stack:
+        with _logged(), ExitStack() as stack:
             engines = {name: stack.enter_context(xump.Engine(hop_limit=HOP_LIMIT)) for name in dict.fromkeys([MAIN, *names])}
             for name, engine in engines.items():
                 if options.store != "ram":
@@ -136,6 +137,20 @@ async def _serve(engines: dict[str, xump.Engine], users: Users | None, options: 
             await ending.wait()
             await broker.stop(ack_timeout=options.ack_timeout, hurry=hurry)
     return ExitCode.OK
+
+
+@contextmanager
+def _logged() -> Iterator[None]:
+    """A block whose warnings and errors are written to stderr."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log = logging.getLogger("xump")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 @contextmanager
