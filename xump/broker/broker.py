@@ -226,10 +226,13 @@ class Broker:
 
     def change_users(self, users: Users) -> None:
         """From now on these may log in. Clients that are connected have what the new ones may do from their next method on; the
-        connection of a user who is none any more is closed (320). Call it in the broker's loop."""
+        connection of a user who is none any more is closed (320). So are calls over Flight of whoever may do something else then.
+        Call it in the broker's loop."""
         self.users = users
         for connection in list(self.connections):
             look_up_user(connection)
+        if self.flight is not None:
+            self.flight.calls.change_users(users)
 
     async def serve(self) -> None:
         """Listen, until `stop` is called or the task is cancelled."""

@@ -40,8 +40,12 @@ class Limits:
     """A client that reads nothing for so long, while there is something to read, is disconnected."""
     flight_calls_max: int = 256
     """Calls over Flight that are open at once, each in a thread; one more is refused."""
+    flight_connections_max: int = 1024
+    """Connections over Flight; if there are more, those without a call end. One that makes no call of a known user for
+    `handshake_seconds` ends, too."""
     flight_idle_seconds: float = 3600.0
-    """A client that says nothing in an open stream over Flight, or reads nothing of one, for so long is disconnected."""
+    """A client that says nothing in an open stream over Flight, or reads nothing of one, or makes no call for so long is
+    disconnected."""
     batch_rows_max: int = 1_000_000
     """Rows of a batch over Flight; a longer one is refused. Others wait while a batch enters: so many take about 0.2 seconds."""
     batch_bytes_max: int = 1 << 30

@@ -11,8 +11,8 @@ from xump import Engine, always, deliver
 from xump.broker import Client
 from xump.broker.answers import BrokerUnreachable, Published
 from xump.broker.flight import producers, room
-from xump.broker.flight.access import host_and_port_of
-from xump.broker.flight.calls import shut
+from xump.broker.flight.connections import host_and_port_of
+from xump.broker.flight.connections import shut
 from xump.errors import QueueFull, QueueNotFound
 
 from tests.broker.flight.conftest import until

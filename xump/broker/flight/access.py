@@ -12,13 +12,15 @@ import binascii
 import secrets
 import threading
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from pyarrow import flight
 
 from xump.broker.addresses import is_loopback
+from xump.broker.flight.connections import host_and_port_of
 from xump.broker.flight.problems import Refused, Unknown
 
 if TYPE_CHECKING:
@@ -31,60 +33,12 @@ TOKENS_MAX = 1000
 USER_TOKENS_MAX = 100
 """So many of one user: logging in often ends the tokens of no other user."""
 
+CHECKS_MAX, CHECKS_WAITING_MAX = 2, 16
+"""So many passwords that were not right before are checked at once, which takes tens of milliseconds and 16 MiB each; and so many
+wait for that. One more is told to try later."""
+
 TOKEN_SECONDS = 86_400.0
 """How long a token is valid."""
-
-MIDDLEWARE = "xump"
-"""The name under which Flight hands the headers of a call on."""
-
-
-class RequestHeaders(flight.ServerMiddleware):     # type: ignore[misc]
-    """The headers of a call; and those of its answer."""
-
-    def __init__(self, headers: Mapping[str, list[Any]]) -> None:
-        self._headers = {name.lower(): values for name, values in headers.items()}
-        self.answered: dict[str, str] = {}
-        """The headers of the answer."""
-
-    def get(self, name: str) -> str | None:
-        """A header, or None."""
-        values = self._headers.get(name)
-        if not values:
-            return None
-        return values[0].decode(errors="replace") if isinstance(values[0], bytes) else str(values[0])
-
-    def sending_headers(self) -> dict[str, str]:
-        """The headers of the answer. Flight calls it."""
-        return self.answered
-
-
-class RequestHeadersFactory(flight.ServerMiddlewareFactory):       # type: ignore[misc]
-    """Keeps the headers of each call; and answers a password with a token, as Flight's handshake wants it."""
-
-    def __init__(self, access: Access) -> None:
-        self._access = access
-
-    def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[Any]]) -> RequestHeaders:
-        """A call begins. Flight calls it."""
-        made = RequestHeaders(headers)
-        if info.method == flight.FlightMethod.HANDSHAKE:
-            token = self._access.token_for(made.get("authorization"))
-            if token is None:
-                raise flight.FlightUnauthenticatedError(UNKNOWN)
-            made.answered["authorization"] = f"Bearer {token}"
-        return made
-
-
-class NoHandshake(flight.ServerAuthHandler):        # type: ignore[misc]
-    """Flight lets a handshake through only if there is one of these. It checks nothing: `Access.user_of` does, in each call."""
-
-    def authenticate(self, outgoing: Any, incoming: Any) -> None:
-        """Nothing to do."""
-
-    def is_valid(self, token: bytes) -> str:
-        """Nothing to do."""
-        return ""
-
 
 UNKNOWN = "give a user and a password that the broker knows"
 
@@ -97,13 +51,16 @@ class Access:
         self._lock = threading.Lock()
         self._tokens: dict[str, tuple[str, str, float]] = {}
         """By token: user, password, and until when it is valid. The password: a user who is gone from the file is out."""
+        self._checks = threading.Semaphore(CHECKS_MAX)
+        self._checking = 0
 
     def token_for(self, given: str | None) -> str | None:
-        """A token for a user and password, which each call checks again; None: none were given, or no user has them."""
+        """A token for a user and password, which each call checks again; None: none were given, or no user has them. Raises
+        `Unknown` for what is no user and password."""
         if given is None or not given.lower().startswith("basic "):
             return None
         name, password = credentials(given)
-        if self._broker.users.authenticate(name, password, True) is None:       # whether from here, each call looks
+        if self._authenticate(name, password, True) is None:        # whether from here, each call looks
             return None
         token = secrets.token_urlsafe(24)
         with self._lock:
@@ -115,18 +72,38 @@ class Access:
                 del self._tokens[next(iter(self._tokens))]
         return token
 
-    def user_of(self, context: flight.ServerCallContext) -> User:
-        """The user who calls. Raises `Unknown`."""
+    def user_of(self, given: str | None, here: bool) -> User:
+        """The user who calls, by the header `authorization`; `here`: from this machine. Raises `Unknown`."""
         broker = self._broker
-        here = is_here(context.peer())
-        given = context.get_middleware(MIDDLEWARE).get("authorization")
         if given is None:
             user = broker.users.authenticate("guest", "guest", here) if broker.is_open else None
         else:
-            user = broker.users.authenticate(*self._given(given), here)
+            user = self._authenticate(*self._given(given), here)
         if user is None:
             raise Unknown(UNKNOWN)
         return user
+
+    def _authenticate(self, name: str, password: str, here: bool) -> User | None:
+        users = self._broker.users
+        if users.was_right(name, password):
+            return users.authenticate(name, password, here)
+        with self._in_line():
+            return users.authenticate(name, password, here)
+
+    @contextmanager
+    def _in_line(self) -> Iterator[None]:
+        """A block that checks a password. Raises `FlightUnavailableError` if too many wait for that."""
+        with self._lock:
+            if self._checking >= CHECKS_MAX + CHECKS_WAITING_MAX:
+                raise flight.FlightUnavailableError(
+                    f"{self._checking} passwords wait to be checked, which is the limit: try again later")
+            self._checking += 1
+        try:
+            with self._checks:
+                yield
+        finally:
+            with self._lock:
+                self._checking -= 1
 
     def _given(self, given: str) -> tuple[str, str]:
         scheme, _, rest = given.partition(" ")
@@ -139,9 +116,8 @@ class Access:
         return name, password
 
 
-def vhost_of(context: flight.ServerCallContext) -> str:
-    """The name of the virtual host that the call is for."""
-    given = context.get_middleware(MIDDLEWARE).get("xump-vhost")
+def vhost_of(given: str | None) -> str:
+    """The name of the virtual host that the call is for, by the header `xump-vhost`."""
     return "/" if given is None else unquote(given)
 
 
@@ -164,16 +140,6 @@ def is_here(peer: str) -> bool:
     (True, True, False)
     """
     return is_loopback(host_and_port_of(peer)[0])
-
-
-def host_and_port_of(peer: str) -> tuple[str, int]:
-    """Host and port of a peer, as gRPC names it.
-
-    >>> host_and_port_of("ipv6:%5B::1%5D:5000")
-    ('::1', 5000)
-    """
-    host, _, port = unquote(peer).partition(":")[2].rpartition(":")
-    return host.strip("[]"), int(port) if port.isdigit() else 0
 
 
 def check(user: User, vhost: str, permission: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What clients say of runs: the attempts that they stage, and those that win.
+"""The attempts that clients stage, and those that win, as they describe them.
 
 An attempt is staged in a queue of its own, `xump.staging/TARGET/RUN/PARTITION-ATTEMPT`, in whose map it is described.
 """

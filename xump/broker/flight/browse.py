@@ -15,12 +15,14 @@ It never goes above what is durable, or above `stable_id`, as they were when it 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
 import pyarrow.compute
 
+import xump
 from xump import filters
 from xump._arguments import ID_MAX
 from xump.broker.flight.calls import Call
@@ -117,6 +119,15 @@ class Browse:
         if self._types is not None and (self._columns is None or "headers" in self._columns):
             rows = with_headers(rows, self._types)
         return rows if self._columns is None else rows.select(self._columns)
+
+
+@functools.cache
+def columns_of_queues() -> pyarrow.Schema:
+    """The columns of a ticket that asks for none: those of all queues."""
+    with xump.Engine() as engine:
+        queue = engine.create_queue("rows")
+        found, _ = browse_slice(engine, queue, 1, 0, None, None, False, 0, BYTES_MAX, LOOKS_MAX, True, None)
+        return pyarrow.record_batch(found).schema
 
 
 def readable(queue: Queue) -> int:

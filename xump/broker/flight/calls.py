@@ -1,14 +1,11 @@
 """The calls that are open. Each has a thread of Flight's, and Flight cannot end one that waits for its client.
 
-So the broker ends the connection of a client that says nothing, or reads nothing, for too long: it finds the socket among those
-of its own process. It does the same with all when it ends.
+So the broker ends the connection of a client that says nothing, or reads nothing, for too long. It does the same with all when it
+ends.
 """
 
 from __future__ import annotations
 
-import os
-import socket
-import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -19,14 +16,15 @@ from pyarrow import flight
 
 from xump.broker.exchange_graph import PREFIX
 from xump.broker.flight import access
-from xump.broker.flight.access import host_and_port_of
-from xump.broker.flight.problems import Gone, Refused
+from xump.broker.flight.connections import Connections, host_and_port_of, peers, shut
+from xump.broker.flight.middleware import MIDDLEWARE
+from xump.broker.flight.problems import Gone, Refused, Unknown
 from xump.broker.permissions import is_staged, why_not, why_not_deliver
 from xump.errors import QueueNotFound
 
 if TYPE_CHECKING:
     from xump.broker.flight.server import Flight
-    from xump.broker.users import User
+    from xump.broker.users import User, Users
     from xump.broker.vhost import Vhost
     from xump.engine import Engine
     from xump.queue import Queue
@@ -50,10 +48,13 @@ class Call:
         """Since when it waits for the client, monotonic; None: it does not."""
         self.stages = False
         """Whether it stages rows, or commits them: see `Calls.busy`."""
+        self.is_out = False
+        """Whether its user has other permissions by now, or none."""
         self._context = context
-        self.user: User = face.access.user_of(context)
+        headers = context.get_middleware(MIDDLEWARE)
+        self.user: User = face.access.user_of(headers.get("authorization"), access.is_here(self.peer))
         """Whose it is."""
-        self.vhost: Vhost = vhost_for(face, self.user, access.vhost_of(context))
+        self.vhost: Vhost = vhost_for(face, self.user, access.vhost_of(headers.get("xump-vhost")))
         """The virtual host that it is for."""
 
     @property
@@ -105,6 +106,8 @@ class Call:
         """Raise `Gone` if the client is gone, or the broker ends."""
         if self.face.ending:
             raise Gone("the broker ends")
+        if self.is_out:
+            raise Unknown(f"user {self.user.name!r} has other permissions now, or is none any more: call again")
         if self._context.is_cancelled():
             raise Gone("the call was cancelled")
 
@@ -147,6 +150,7 @@ class Calls:
     def __init__(self, face: Flight) -> None:
         self._face = face
         self._open: dict[Call, None] = {}
+        self._connections = Connections(face.limits)
         self._lock = threading.Lock()
         self._others = 0                # open calls that do not stage
         self._other_ended = -BUSY_SECONDS
@@ -157,7 +161,7 @@ class Calls:
 
     @contextmanager
     def open(self, context: flight.ServerCallContext) -> Iterator[Call]:
-        """A call, as long as it is open. Raises what `Call` raises, and `FlightUnavailableError` if there are too many."""
+        """A call, as long as it is open. Raises what `Call` raises."""
         call = self.begin(context)
         try:
             yield call
@@ -170,9 +174,8 @@ class Calls:
             raise Gone("the broker ends")
         call = Call(self._face, context)
         with self._lock:
-            if len(self._open) >= self._face.limits.flight_calls_max:
-                raise flight.FlightUnavailableError(f"{len(self._open)} calls are open, which is the limit: try again later")
             self._open[call] = None
+            self._connections.called(host_and_port_of(call.peer), time.monotonic())
             self._others += 1
             self._were_there = True
         return call
@@ -201,38 +204,33 @@ class Calls:
             if call not in self._open:
                 return
             del self._open[call]
+            self._connections.called(host_and_port_of(call.peer), time.monotonic())
             if not call.stages:
                 self._others -= 1
                 self._other_ended = time.monotonic()
 
     def look_after(self, now: float) -> None:
-        """End the connections of clients that have said, or read, nothing for too long."""
+        """End the connections of clients that have said, or read, nothing for too long, or make no calls, or are too many."""
         idle = self._face.limits.flight_idle_seconds
+        there = peers(self._face.address[1])
         with self._lock:
-            peers = {call.peer for call in self._open if call.waits_since is not None and now - call.waits_since >= idle}
-        if peers:
-            shut(self._face.address[1], {host_and_port_of(peer) for peer in peers})
+            calling = {host_and_port_of(call.peer) for call in self._open}
+            ends = {host_and_port_of(call.peer) for call in self._open
+                    if call.waits_since is not None and now - call.waits_since >= idle}
+            ends |= self._connections.too_long(there, calling, now)
+        if ends:
+            shut(self._face.address[1], ends)
+
+    def change_users(self, users: Users) -> None:
+        """End the calls of users who may do something else from now on, or nothing."""
+        with self._lock:
+            out = [call for call in self._open
+                   if (user := users.get(call.user.name)) is None or user.vhosts != call.user.vhosts]
+            for call in out:
+                call.is_out = True
+        if out:
+            shut(self._face.address[1], {host_and_port_of(call.peer) for call in out})
 
     def shut_all(self) -> None:
         """End the connections of all clients, those without an open call, too: Flight's own end would wait for them to agree."""
         shut(self._face.address[1], None)
-
-
-def shut(port: int, wanted: set[tuple[str, int]] | None) -> None:
-    """End the connections of these hosts and ports, or of all, with our port."""
-    for name in os.listdir("/dev/fd"):
-        try:
-            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                continue
-            with socket.socket(fileno=os.dup(int(name))) as found:
-                if found.type == socket.SOCK_STREAM and found.family in (socket.AF_INET, socket.AF_INET6):
-                    ours, theirs = found.getsockname(), found.getpeername()
-                    if ours[1] == port and (wanted is None or (plain(theirs[0]), theirs[1]) in wanted):
-                        found.shutdown(socket.SHUT_RDWR)
-        except OSError:             # closed meanwhile, or not connected
-            continue
-
-
-def plain(host: str) -> str:
-    """An IPv4 address that IPv6 wraps, as IPv4 writes it."""
-    return host.removeprefix("::ffff:")

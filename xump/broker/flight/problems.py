@@ -29,6 +29,9 @@ KINDS: tuple[tuple[type[Exception], type[flight.FlightError]], ...] = (
     (Refused, flight.FlightUnauthorizedError), (Unknown, flight.FlightUnauthenticatedError), (Gone, flight.FlightCancelledError))
 """Statuses that Flight has for errors; all others are `FlightServerError`."""
 
+TEXT_BYTES_MAX = 1000
+"""The text of an error has about so many bytes at most: it is sent four times, in trailers of 8 KiB."""
+
 THEIRS = (XumpError, ValueError, TypeError, KeyError, TimeoutError, Refused, Unknown, Gone, ArrowException)
 """Errors that say what the caller did, or what state the broker is in. Any other one is a defect, and logged."""
 
@@ -42,9 +45,20 @@ def problem(error: Exception, **more: Any) -> flight.FlightError:
     else:
         logger.error("a call over Flight raised", exc_info=error)
         name, text = "Defect", "the broker has a defect; its log says more"
-    details = json.dumps({"error": name, "text": text, **more}).encode()
+    text = short(text)
+    details = json.dumps({"error": name, "text": text, **more}, ensure_ascii=False).encode()
     kind = next((kind for ours, kind in KINDS if isinstance(error, ours)), flight.FlightServerError)
     return kind(text, details)
+
+
+def short(text: str) -> str:
+    """A text that fits into the trailers of an answer, without halves of surrogate pairs.
+
+    >>> short("\\ud800"), len(short("x" * 5000))
+    ('\\\\ud800', 1003)
+    """
+    whole = text.encode(errors="backslashreplace")
+    return whole.decode() if len(whole) <= TEXT_BYTES_MAX else whole[:TEXT_BYTES_MAX].decode(errors="ignore") + "..."
 
 
 def name_of(error: Exception) -> str:

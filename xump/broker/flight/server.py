@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,14 +15,15 @@ import pyarrow
 from pyarrow import flight
 
 from xump.broker.addresses import host_and_port, is_loopback
-from xump.broker.flight.access import MIDDLEWARE, Access, NoHandshake, RequestHeadersFactory
+from xump.broker.flight.access import Access
 from xump.broker.flight.actions import ACTIONS, STAGING, answer
-from xump.broker.flight.browse import Browse
+from xump.broker.flight.browse import Browse, columns_of_queues
 from xump.broker.flight.buffers import Buffers
 from xump.broker.flight.calls import Call, Calls
 from xump.broker.flight.chunks import json_object
 from xump.broker.flight.entering import Entering
 from xump.broker.flight.leases import Leases
+from xump.broker.flight.middleware import MIDDLEWARE, Door, NoHandshake
 from xump.broker.flight.problems import problem
 from xump.broker.flight.producers import Producers
 from xump.broker.flight.put import options_of, put
@@ -38,6 +40,10 @@ logger = logging.getLogger("xump")
 
 LOOK_AFTER_SECONDS = 5.0
 """How often silent clients, and runs that nobody goes on with, are looked for."""
+
+
+SHUT_SECONDS = 0.1
+"""So often the broker ends connections while it ends."""
 
 
 class Certificate(NamedTuple):
@@ -77,6 +83,8 @@ class Flight:
         """Where it listens."""
         self.access = Access(broker)
         """The permissions of callers."""
+        self.door = Door(self.access, self.limits.flight_calls_max)
+        """The calls that Flight has begun, some of which wait for the first message of their client."""
         self.calls = Calls(self)
         """The calls that are open."""
         self.sessions = Sessions()
@@ -129,7 +137,7 @@ class Flight:
             self._server = Server(
                 f"{'grpc' if secure is None else 'grpc+tls'}://{host}:{self._port}", auth_handler=NoHandshake(),
                 tls_certificates=None if secure is None else [(secure.certificate, secure.key)],
-                middleware={MIDDLEWARE: RequestHeadersFactory(self.access)})
+                middleware={MIDDLEWARE: self.door})
         except pyarrow.ArrowException as error:
             raise OSError(f"flight: cannot listen on {self._host}:{self._port}: {error}") from None
         self._server.face = self
@@ -159,8 +167,12 @@ class Flight:
             self._buffers.keep_none()
 
     def _shut(self, server: Server) -> None:
-        self.calls.shut_all()
-        server.shutdown()           # waits for the calls, which have lost their clients
+        """End all connections, until no call is open: a client may connect meanwhile."""
+        ends = threading.Thread(target=server.shutdown, name="xump-flight-end", daemon=True)
+        ends.start()
+        while ends.is_alive():
+            self.calls.shut_all()
+            ends.join(SHUT_SECONDS)
 
     def _look_after(self) -> None:
         loop = asyncio.get_running_loop()
@@ -254,6 +266,13 @@ class Server(flight.FlightServerBase):      # type: ignore[misc]
         """The actions, with what they do."""
         return [(name, (action.__doc__ or "").split("\n")[0]) for name, action in ACTIONS.items()]
 
+    def do_exchange(
+        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader, writer: flight.MetadataRecordBatchWriter,
+    ) -> None:
+        """Refuse it."""
+        raise problem(ValueError("there is no do_exchange here: publish by do_put, and read or take by do_get"))
+
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
         """The queues that the user may read; `criteria`: those whose names begin so."""
         try:
@@ -273,8 +292,8 @@ class Server(flight.FlightServerBase):      # type: ignore[misc]
             raise problem(error) from None
 
     def get_schema(self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor) -> flight.SchemaResult:
-        """The columns in which a queue is read."""
-        return flight.SchemaResult(self.get_flight_info(context, descriptor).schema)
+        """The columns in which each queue is read. It raises nothing, since Flight would show where."""
+        return flight.SchemaResult(columns_of_queues())
 
     def _info(self, call: Call, name: str) -> flight.FlightInfo:
         queue = call.engine.queues.get(name)

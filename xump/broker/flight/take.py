@@ -24,8 +24,8 @@ import pyarrow
 
 from xump import always, deliver
 from xump._arguments import COUNT_MAX
-from xump.broker.flight.access import host_and_port_of
 from xump.broker.flight.calls import LOOK_SECONDS, Call
+from xump.broker.flight.connections import host_and_port_of
 from xump.errors import Closed, SelectorNotFound, StaleDelivery, StoreFailed
 from xump_ext.arrow.batch import DeliveryBatch, take_batch
 
