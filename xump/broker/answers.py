@@ -127,9 +127,9 @@ def raised(error: Any, endpoint: str) -> Exception:
     told = details(error)
     if told is not None:
         kind = THEIRS.get(told["error"]) or getattr(errors, told["error"], None) or getattr(builtins, told["error"], None)
-        if isinstance(kind, type) and issubclass(kind, Exception):
-            return kind(told["text"])
-        return BrokerFailed(told["text"])
+        made = kind(told["text"]) if isinstance(kind, type) and issubclass(kind, Exception) else BrokerFailed(told["text"])
+        made.rows = told.get("rows", 0)         # type: ignore[attr-defined]
+        return made
     said = str(error).split(". Detail:")[0].split(". gRPC client debug context")[0]
     if isinstance(error, (flight.FlightUnavailableError, flight.FlightTimedOutError, flight.FlightCancelledError)):
         return BrokerUnreachable(f"the broker at {endpoint} does not answer: {said}")

@@ -187,7 +187,8 @@ class Client:
             for one in self.publishing(queue, batches, address=address, producer=producer, sequence=sequence, on_full=on_full):
                 total = total.plus(one)
         except Exception as error:
-            error.published = total         # type: ignore[attr-defined]
+            entered = max(total.rows, getattr(error, "rows", 0))        # the last of them in a batch that has no answer
+            error.published = total._replace(rows=entered)              # type: ignore[attr-defined]
             raise
         return total
 

@@ -1,7 +1,9 @@
 """Publishing over Flight: what enters is what `publish_batch` takes, and each batch is answered once it is durable."""
 
 import threading
+from contextlib import nullcontext
 from datetime import datetime, UTC
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -13,7 +15,9 @@ from xump.broker.answers import BrokerUnreachable, Published
 from xump.broker.flight import producers, room
 from xump.broker.flight.connections import host_and_port_of
 from xump.broker.flight.connections import shut
-from xump.errors import QueueFull, QueueNotFound
+from xump.broker.flight.producers import Producer
+from xump.broker.flight.put import Acks
+from xump.errors import QueueFull, QueueNotFound, StoreFailed
 
 from tests.broker.flight.conftest import until
 
@@ -298,3 +302,59 @@ def test_wrong_options(engine, client, wrong, said):
     engine.create_queue("jobs")
     with pytest.raises(ValueError, match=said):
         client.publish("jobs", rows("x"), **wrong)
+
+
+@pytest.mark.parametrize("numbered", [{}, {"producer": "p", "sequence": 0}])
+def test_an_error_says_what_had_entered(engine, client, numbered):
+    """Also of a batch that entered in part, before its queue was deleted."""
+    engine.create_queue("jobs", limit=13)
+    caught = []
+
+    def publish():
+        with pytest.raises(QueueNotFound) as error:
+            client.publish("jobs", [rows("a", "b", "c"), rows(*"abcdefghijklmnopqrstuvwxy")], **numbered)
+        caught.append(error.value)
+
+    publishing = threading.Thread(target=publish)
+    publishing.start()
+    until(lambda: engine.queues["jobs"].ready == 13 and engine._waiting_destinations)
+    engine.delete_queue("jobs")
+    publishing.join()
+    assert caught[0].published.rows == 13
+
+
+def test_an_error_of_durability_says_what_had_entered():
+    """The thread that answers has it, and the stream had come to its end."""
+    call = SimpleNamespace(engine=SimpleNamespace(when_durable=lambda told: told(StoreFailed("the disk is gone"))),
+                           waiting=nullcontext)
+    acks = Acks(call, None)
+    with pytest.raises(StoreFailed):
+        acks.add({"rows": 3})
+    with pytest.raises(StoreFailed) as caught:
+        acks.finish()
+    assert caught.value.rows == 3
+
+
+def test_a_producer_that_another_stream_has_forgotten():
+    class Meta(dict):
+        """Another stream deletes the oldest name after the names were read."""
+
+        def items(self):
+            found = list(super().items())
+            self.pop("flight.producer/p0", None)
+            return found
+
+    meta = Meta({f"flight.producer/p{number}": b'{"time": %d}' % number for number in range(100)})
+    Producer(None, None, "jobs", "new", 0)._forget(meta)
+    assert len(meta) == 99
+
+
+@pytest.mark.parametrize("numbered", [{}, {"producer": "p", "sequence": 0}])
+def test_columns_of_a_batch_without_rows_are_checked(engine, client, numbered):
+    engine.create_queue("jobs")
+    empty = pa.record_batch({"nothing": pa.array([], pa.int8())})
+    for call in (lambda: client.publish("jobs", empty, **numbered), lambda: client.stage("run", 0, 0, "jobs", empty)):
+        with pytest.raises(ValueError, match="column 'nothing' is unknown"):
+            call()
+    assert client.publish("jobs", rows()).rows == 0
+    assert client.commit("run", "jobs", [client.stage("run", 0, 1, "jobs", rows())]).rows == 0

@@ -11,6 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
@@ -139,7 +140,8 @@ class Producer:
             if len(known) < PRODUCERS_MAX and size <= BYTES_MAX:
                 return
             size -= known.pop(name)[1]
-            del meta[name]
+            with suppress(KeyError):            # another stream has forgotten it
+                del meta[name]
 
 
 def messages_of(batch: pyarrow.RecordBatch) -> list[tuple[Message, int | None]]:

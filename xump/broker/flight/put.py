@@ -62,6 +62,8 @@ def put(call: Call, options: dict[str, Any], reader: flight.MetadataRecordBatchR
         for chunk in chunks(call, reader):
             if chunk.data is None:
                 continue
+            if not chunk.data.num_rows:
+                call.engine.publish_batch(name, chunk.data)         # its columns are checked
             wait_for_memory(call.face.broker.memory, waits(call, on_full), chunk.bytes)
             if producer is not None:
                 answer = producer.publish(chunk.data, waits(call, on_full), call.check_open)
@@ -70,6 +72,7 @@ def put(call: Call, options: dict[str, Any], reader: flight.MetadataRecordBatchR
                                      later(call.engine, name, chunk.data))
             acks.add(answer)
     except Exception as error:
+        acks.rows += getattr(error, "rows", 0)
         acks.finish()
         error.rows = acks.rows          # type: ignore[attr-defined]
         raise
@@ -155,6 +158,7 @@ class Acks:
             with self._call.waiting():
                 self._thread.join()
         if self._error is not None:
+            self._error.rows = self.rows        # type: ignore[attr-defined]
             raise self._error
 
     def _write(self, answer: dict[str, Any]) -> None:

@@ -32,30 +32,42 @@ Later = Callable[[int, float], Sequence[int]]
 
 
 def publish_all(rows: int, publish: Publish, wait: Wait | None, later: Later) -> dict[str, Any]:
-    """Publish so many rows; where there is no room for all of them, as many as there is, and so on. Returns the answer."""
+    """Publish so many rows; where there is no room for all of them, as many as there is, and so on. Returns the answer. An error
+    has `rows`: how many have entered before it."""
     size = rows
     done = first = last = 0
     since = time.monotonic()
-    while done < rows:
-        try:
-            ids = publish(done, size)
-        except QueueFull:
-            if wait is None:
-                raise
-            if size > 1:
+    try:
+        while done < rows:
+            ids = publish_some(done, size, publish, wait, later, since)
+            if ids is None:
                 size = max(1, size // 4)
                 continue
-            try:
-                ids = later(done, LOOK_SECONDS)
-            except QueueFull as still:
-                wait(0, since, still)
-                continue
-        if ids and ids[-1]:
-            first, last = first or ids[0], ids[-1]
-        done += size
-        size = min(2 * size, rows - done)
-        since = time.monotonic()
+            if ids and ids[-1]:
+                first, last = first or ids[0], ids[-1]
+            done += size
+            size = min(2 * size, rows - done)
+            since = time.monotonic()
+    except Exception as error:
+        error.rows = done           # type: ignore[attr-defined]
+        raise
     return {"rows": rows, "first": first, "last": last}
+
+
+def publish_some(done: int, size: int, publish: Publish, wait: Wait | None, later: Later, since: float) -> Sequence[int] | None:
+    """Publish `size` rows from row `done` on; a single one when there is room. Returns None if there was no room."""
+    try:
+        return publish(done, size)
+    except QueueFull:
+        if wait is None:
+            raise
+    if size > 1:
+        return None
+    try:
+        return later(done, LOOK_SECONDS)
+    except QueueFull as still:
+        wait(0, since, still)
+        return None
 
 
 def wait_for_memory(memory: Memory, wait: Wait | None, size: int) -> None:
