@@ -91,6 +91,17 @@ def test_what_somebody_may_not(engine, anna, call):
     assert engine.topology() == before
 
 
+def test_windows_and_queues_of_others_are_not_shown(engine, guarded, anna):
+    engine.apply({"version": 1, "windows": {"workers": {"credit": 5}, "mine": {"credit": 5}}})
+    assert list(anna.stats()["windows"]) == ["mine"]
+    table, options = anna._stream()
+    for name in ("jobs", "a queue that is not there"):
+        with pytest.raises(flight.FlightUnauthorizedError, match=f"no permission to read '{name}'"):
+            table.get_flight_info(flight.FlightDescriptor.for_path(name), options)
+    with pytest.raises(flight.FlightUnauthenticatedError):
+        list(flight.connect(guarded.flight.url).list_actions())
+
+
 def test_a_target_that_messages_name_may_be_any_queue(engine, anna):
     """Also one that is not there yet."""
     for name in ("news", "jobs"):

@@ -98,6 +98,15 @@ def test_a_slice_is_bounded(engine, client):
     assert max(sizes) <= 2048
 
 
+def test_a_slice_with_many_columns_has_fewer_rows(engine, client):
+    engine.create_queue("jobs")
+    engine.publish_many("jobs", [("x", b"")] * 3000)
+    narrow, wide = client.browse("jobs"), client.browse("jobs", headers=dict.fromkeys(map(str, range(1000)), "int64"))
+    assert next(narrow).num_rows == 2048
+    assert next(wide).num_rows == 128 * 1024 // 1013
+    assert wide.read_all().num_rows == 3000 - 128 * 1024 // 1013
+
+
 def test_nothing_above_what_is_durable_is_shown(engine, tmp_path, client):
     engine.create_store("disk", "ring", path=str(tmp_path / "store"), durability="group", group_ms=60_000.0)
     jobs = engine.create_queue("jobs", store="disk")
@@ -122,7 +131,9 @@ def test_a_reader_that_stops_leaves_nothing(engine, flying, client):
 
 @pytest.mark.parametrize("options, error, said", [
     ({"where": "n >"}, InvalidFilter, "end of the filter|n >"), ({"state": "gone"}, ValueError, "state='gone'"),
-    ({"columns": ["nothing"]}, ValueError, "nothing"), ({"headers": {"n": "strange"}}, ValueError, "strange"),
+    ({"columns": ["nothing"]}, ValueError, "nothing"), ({"columns": ["id", "id"]}, ValueError, "give each name once"),
+    ({"headers": dict.fromkeys(map(str, range(1001)), "int64")}, ValueError, "headers has 1001 names, allowed are 1000"),
+    ({"headers": {"n": "strange"}}, ValueError, "strange"),
     ({"start": -1}, ValueError, "-1 is no place")])
 def test_wrong_options(jobs, client, options, error, said):
     with pytest.raises(error, match=said):
@@ -157,6 +168,16 @@ def test_any_client_of_flight_may_read(engine, jobs, flying):
     assert (info.descriptor.path, info.total_records) == ([b"jobs"], 10)
     assert client.do_get(info.endpoints[0].ticket).read_all().num_rows == 10
     assert client.get_flight_info(info.descriptor).schema == info.schema == client.get_schema(info.descriptor).schema
+
+
+def test_a_ticket_leads_to_its_queue_whatever_its_name(engine, flying):
+    engine.create_queue("{x").publish("a")
+    client = flight.connect(flying.flight.url)
+    [info] = client.list_flights()
+    assert client.do_get(info.endpoints[0].ticket).read_all().column("address").to_pylist() == ["a"]
+    assert info.schema == client.do_get(info.endpoints[0].ticket).schema
+    with pytest.raises(flight.FlightServerError, match="queue=5: expected a text"):
+        client.get_flight_info(flight.FlightDescriptor.for_command(b'{"queue": 5}'))
 
 
 def test_a_plan_has_parts_of_the_same_size(engine, client):

@@ -1,8 +1,14 @@
 """Streams that take, and what becomes of messages that the engine has taken back meanwhile."""
 
-import pytest
+import json
+from contextlib import ExitStack
 
-from xump import always, deliver
+import pytest
+from pyarrow import flight
+
+from xump import Engine, always, deliver
+from xump.broker import Broker, Client
+from xump.broker.users import hash_password, read_users
 from xump.errors import StaleDelivery
 
 from tests.broker.flight.conftest import until
@@ -62,3 +68,35 @@ def test_credit_is_counted_where_a_part_of_an_answer_is_stale(engine, flying, cl
             stream.ack(keys)
         [taking] = flying.flight.sessions.streams()
         assert (taking.unanswered, two[0].outstanding) == (1, 0)
+
+
+def test_credit_is_bounded(engine, client):
+    engine.create_queue("jobs")
+    for credit in (0, (1 << 20) + 1):
+        with pytest.raises(ValueError, match=f"credit={credit}: expected 1 to 1048576"):
+            client.take("jobs", credit=credit)
+
+
+def test_sessions_are_of_a_user_and_a_virtual_host(tmp_path):
+    """Names that others have drawn, too, are no obstacle, and answer nothing there."""
+    everything = "".join(f'[users.anna.vhosts."{place}"]\nconfigure = ".*"\nwrite = ".*"\nread = ".*"\n' for place in ("/", "b"))
+    path = tmp_path / "users.toml"
+    path.write_text("".join(f'[users.{name}]\npassword = "{hash_password("x", 2)}"\n{everything.replace("anna", name)}'
+                            for name in ("anna", "berta")) + '[vhosts."/"]\n[vhosts.b]\n')
+    with (Engine() as one, Engine() as two, Broker(
+            {"/": one, "b": two}, amqp="127.0.0.1:0", flight="grpc://127.0.0.1:0", users=read_users(path)[0]) as broker,
+          ExitStack() as stack):
+        clients = [stack.enter_context(Client(broker.flight.url, user=name, password="x", vhost=vhost))
+                   for name, vhost in (("anna", "/"), ("berta", "/"), ("anna", "b"))]
+        streams = []
+        for number, (client, engine) in enumerate(zip(clients, (one, one, two), strict=True)):
+            engine.create_queue(f"q{number}").publish(f"for {number}")
+            table, options = client._stream()
+            ticket = {"take": {"queue": f"q{number}"}, "session": "same"}
+            streams.append(table.do_get(flight.Ticket(json.dumps(ticket).encode()), options))
+        taken = [next(chunk.data for chunk in stream if chunk.data.num_rows) for stream in streams]
+        assert [batch.column("address").to_pylist() for batch in taken] == [[f"for {number}"] for number in range(3)]
+        assert clients[2]._ask("ack", session="same", ids=[1]) == {"acked": 1}
+        assert [one.queues["q0"].outstanding, one.queues["q1"].outstanding, two.queues["q2"].outstanding] == [1, 1, 0]
+        for stream in streams:
+            stream.cancel()

@@ -119,11 +119,13 @@ def topology(call: Call, options: Options) -> Any:
 
 
 def stats(call: Call, options: Options) -> Any:
-    """The counters and gauges of the queues that the user may read, and of their selectors."""
+    """The counters and gauges of the queues that the user may read, of their selectors, and of the windows that the user may
+    configure."""
     only(options)
     found = call.engine.stats()
     readable_queues = {name: one for name, one in found["queues"].items() if call.may("read", name)}
-    return {"engine": found["engine"], "queues": readable_queues, "windows": found["windows"],
+    windows = {name: one for name, one in found["windows"].items() if call.user.may(call.vhost.name, "configure", name)}
+    return {"engine": found["engine"], "queues": readable_queues, "windows": windows,
             "selectors": {str(id): one for id, one in found["selectors"].items() if one["source"] in readable_queues}}
 
 
@@ -199,7 +201,7 @@ def plan(call: Call, options: Options) -> Any:
 def ack(call: Call, options: Options) -> Any:
     """Ack messages of a stream that takes; answers when that is durable."""
     only(options, "session", "ids")
-    done = call.face.sessions.of(options.get("session"), call.user.name).answer("ack", ids_of(options))
+    done = call.face.sessions.of(options.get("session"), call).answer("ack", ids_of(options))
     call.durable()
     return {"acked": done}
 
@@ -207,7 +209,7 @@ def ack(call: Call, options: Options) -> Any:
 def nack(call: Call, options: Options) -> Any:
     """Give messages back that a stream has taken."""
     only(options, "session", "ids")
-    done = call.face.sessions.of(options.get("session"), call.user.name).answer("nack", ids_of(options))
+    done = call.face.sessions.of(options.get("session"), call).answer("nack", ids_of(options))
     call.durable()
     return {"nacked": done}
 

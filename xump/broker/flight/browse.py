@@ -36,8 +36,12 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 2048
 """So many rows a slice has at most,"""
+VALUES_MAX = 64 * ROWS_MAX
+"""so many values,"""
 BYTES_MAX = 1 << 20
 """and so many bytes of bodies and headers, up to the end of a row."""
+HEADERS_MAX = 1000
+"""So many headers are columns."""
 LOOKS_MAX = 16_384
 """After so many messages that a filter did not select, the client is looked after."""
 
@@ -68,6 +72,7 @@ class Browse:
         self._columns = columns_of(options.get("columns"), self._shaped(self._slice(1, 0)[0]).schema.names)
         self.schema = self._shaped(self._slice(1, 0)[0]).schema
         """The columns."""
+        self._rows_max = max(1, min(ROWS_MAX, VALUES_MAX // (len(self.schema) + len(self._types or ()))))
         self._readable = readable(self.queue)
         self._start, self._end = self._bounds(self._at(options.get("start"), True), self._at(options.get("end"), False))
 
@@ -103,7 +108,7 @@ class Browse:
         at: int | None = start
         while at is not None:
             self._call.check_open()
-            rows, at = self._slice(at, ROWS_MAX)
+            rows, at = self._slice(at, self._rows_max)
             if rows.num_rows:
                 yield self._shaped(rows)
 
@@ -141,6 +146,8 @@ def columns_of(given: object, known: list[str]) -> list[str] | None:
         return None
     if not isinstance(given, list) or not all(name in known for name in given):
         raise ValueError(f"columns={given!r}: expected a list of {', '.join(known)}")
+    if len(set(given)) != len(given):
+        raise ValueError(f"columns={given!r}: give each name once")
     return given
 
 
@@ -150,6 +157,8 @@ def types_of(given: object) -> list[pyarrow.Field] | None:
         return None
     if not isinstance(given, dict):
         raise ValueError(f"headers={given!r}: expected an object of names and types, as {{'size': 'int64'}}")
+    if len(given) > HEADERS_MAX:
+        raise ValueError(f"headers has {len(given)} names, allowed are {HEADERS_MAX}: ask for fewer, or leave it out for a map")
     if not all(isinstance(kind, str) for kind in given.values()):
         raise ValueError(f"headers={given!r}: a type is a text, as 'int64'")
     return [pyarrow.field(name, pyarrow.type_for_alias(kind)) for name, kind in given.items()]

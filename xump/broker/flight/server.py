@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 import threading
@@ -16,7 +17,7 @@ from pyarrow import flight
 
 from xump.broker.addresses import host_and_port, is_loopback
 from xump.broker.flight.access import Access
-from xump.broker.flight.actions import ACTIONS, STAGING, answer
+from xump.broker.flight.actions import ACTIONS, STAGING, answer, text
 from xump.broker.flight.browse import Browse, columns_of_queues
 from xump.broker.flight.buffers import Buffers
 from xump.broker.flight.calls import Call, Calls
@@ -29,7 +30,6 @@ from xump.broker.flight.producers import Producers
 from xump.broker.flight.put import options_of, put
 from xump.broker.flight.staging import Staging, stage_stream
 from xump.broker.flight.take import Sessions, Taking
-from xump.errors import QueueNotFound
 
 if TYPE_CHECKING:
     from xump.broker.broker import Broker
@@ -287,7 +287,7 @@ class Server(flight.FlightServerBase):      # type: ignore[misc]
         """A queue."""
         try:
             with self.face.calls.open(context) as call:
-                return self._info(call, options_of(descriptor).get("queue", ""))
+                return self._info(call, text(options_of(descriptor), "queue"))
         except Exception as error:
             raise problem(error) from None
 
@@ -296,10 +296,9 @@ class Server(flight.FlightServerBase):      # type: ignore[misc]
         return flight.SchemaResult(columns_of_queues())
 
     def _info(self, call: Call, name: str) -> flight.FlightInfo:
-        queue = call.engine.queues.get(name)
-        if queue is None:
-            raise QueueNotFound(f"no queue {name!r} in the virtual host {call.vhost.name!r}")
+        queue = call.queue("read", name)
         rows = queue.ready + queue.delayed + queue.outstanding + queue.history
+        ticket = json.dumps({"queue": name}) if name.startswith("{") else name
         return flight.FlightInfo(
-            Browse(call, {"queue": name}).schema, flight.FlightDescriptor.for_path(name.encode()),
-            [flight.FlightEndpoint(name.encode(), [])], rows, -1)
+            columns_of_queues(), flight.FlightDescriptor.for_path(name.encode()),
+            [flight.FlightEndpoint(ticket.encode(), [])], rows, -1)

@@ -19,11 +19,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pyarrow
 
 from xump import always, deliver
-from xump._arguments import COUNT_MAX
 from xump.broker.flight.calls import LOOK_SECONDS, Call
 from xump.broker.flight.connections import host_and_port_of
 from xump.errors import Closed, SelectorNotFound, StaleDelivery, StoreFailed
@@ -45,7 +45,11 @@ NAMED_MAX = 10
 """An error names so many messages at most."""
 
 DESTINATION = "xump.flight/"
-"""The destinations of consumers that are made for a stream, before its session."""
+"""The destinations of consumers that are made for a stream, before its user and session."""
+
+
+Key = tuple[str, str, str]
+"""A virtual host, a user, and a session."""
 
 
 class Taking:
@@ -56,8 +60,9 @@ class Taking:
         if set(options) - {"take", "session", "credit", "timeout"} or not isinstance(session, str) or not session:
             raise ValueError(f"a ticket that takes has `take`, `session` and perhaps credit, timeout; got {options!r}")
         credit, timeout = options.get("credit", 1000), options.get("timeout")
-        if type(credit) is not int or not 1 <= credit <= COUNT_MAX:
-            raise ValueError(f"credit={credit!r}: expected 1 to {COUNT_MAX}")
+        credit_max = call.face.limits.unacked_max
+        if type(credit) is not int or not 1 <= credit <= credit_max:
+            raise ValueError(f"credit={credit!r}: expected 1 to {credit_max} (Limits.unacked_max)")
         if timeout is not None and (type(timeout) not in (int, float) or not timeout >= 0):
             raise ValueError(f"timeout={timeout!r}: expected seconds")
         self._call = call
@@ -81,7 +86,7 @@ class Taking:
         """The queue or destination from which it takes."""
         if self._queue is not None:
             call.queue("read", self._queue)
-            self._destination = DESTINATION + session
+            self._destination = f"{DESTINATION}{quote(self.user, safe='')}/{session}"
         else:
             self._destination = self.source
             call.check_destination("read", self.source)
@@ -102,6 +107,11 @@ class Taking:
     def peer(self) -> str:
         """Host and port of the client."""
         return "{}:{}".format(*host_and_port_of(self._call.peer))
+
+    @property
+    def key(self) -> Key:
+        """No other stream has this."""
+        return self._call.vhost.name, self.user, self.session
 
     @property
     def unanswered(self) -> int:
@@ -214,14 +224,14 @@ def give_back(batch: DeliveryBatch, keys: list[tuple[str, int]]) -> None:
 
 
 class Sessions:
-    """The streams that take, by the names by which they are answered."""
+    """The streams that take. A virtual host, a user and the name of a session say which one is answered."""
 
     def __init__(self) -> None:
-        self._streams: dict[str, Taking] = {}
+        self._streams: dict[Key, Taking] = {}
 
     def add(self, stream: Taking) -> None:
         """A stream begins. Raises ValueError if its name is taken."""
-        if self._streams.setdefault(stream.session, stream) is not stream:
+        if self._streams.setdefault(stream.key, stream) is not stream:
             raise ValueError(f"session {stream.session!r} is there already: draw another name")
 
     def streams(self) -> list[Taking]:
@@ -230,11 +240,11 @@ class Sessions:
 
     def remove(self, stream: Taking) -> None:
         """It has ended."""
-        self._streams.pop(stream.session, None)
+        self._streams.pop(stream.key, None)
 
-    def of(self, session: object, user: str) -> Taking:
-        """The stream of this user. Raises `StaleDelivery`."""
-        stream = self._streams.get(session) if isinstance(session, str) else None
-        if stream is None or stream.user != user:
+    def of(self, session: object, call: Call) -> Taking:
+        """The stream of this session that the call is for. Raises `StaleDelivery`."""
+        stream = self._streams.get((call.vhost.name, call.user.name, session)) if isinstance(session, str) else None
+        if stream is None:
             raise StaleDelivery(f"no stream takes as {session!r}: it has ended, and unanswered messages went back to their queue")
         return stream
