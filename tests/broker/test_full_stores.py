@@ -3,6 +3,7 @@
 import asyncio
 import threading
 
+import pika
 import pytest
 
 import xump.aio
@@ -35,6 +36,54 @@ def link(broker):
     link.connect(Connect())
     yield link
     link.socket.close()
+
+
+@pytest.mark.parametrize("routing", ["", "letters"])
+@pytest.mark.parametrize("multiple", [True, False])
+def test_no_dead_letter_is_lost_in_a_full_store(broker, routing, multiple):
+    """Many rejects need more room at once than the store has: each message is in one queue or the other, to the last."""
+    rejected, seen = 0, set()
+    with pika.BlockingConnection(pika.ConnectionParameters(*broker.address)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.exchange_declare("letters", "fanout", durable=True)
+        channel.queue_declare("dead", durable=True)
+        channel.queue_bind("dead", "letters")
+        channel.queue_declare("jobs", durable=True, arguments={
+            "x-dead-letter-exchange": routing, "x-dead-letter-routing-key": "dead"})
+        sent = filled(channel, "jobs")
+        while len(seen) < sent:
+            tags = [method.delivery_tag for method, _ in taken(channel, "jobs")]
+            try:
+                for tag in tags[-1:] if multiple else tags:
+                    channel.basic_nack(tag, multiple=multiple, requeue=False)
+                channel.queue_declare("dead", passive=True)
+            except pika.exceptions.ChannelClosedByBroker as error:
+                assert error.reply_code == 406 and "no room for the dead letters" in error.reply_text
+                rejected += 1
+                channel = connection.channel()
+            for method, body in taken(channel, "dead"):
+                assert body not in seen
+                seen.add(body)
+                channel.basic_ack(method.delivery_tag)
+    assert sent > 100 and rejected
+
+
+def taken(channel, queue):
+    """All that is in the queue."""
+    while (got := channel.basic_get(queue)) != (None, None, None):
+        yield got[0], got[2]
+
+
+def filled(channel, queue):
+    """Publish until the store is full; how many there are."""
+    sent = 0
+    try:
+        while True:
+            channel.basic_publish("", queue, b"%1000d" % sent, pika.BasicProperties(delivery_mode=2))
+            sent += 1
+    except pika.exceptions.NackError:
+        return sent
 
 
 def test_a_method_is_carried_out_again_when_the_store_has_made_room(broker, link, engine, monkeypatch):

@@ -158,7 +158,7 @@ def test_what_is_deleted_gives_back_what_cannot_be_read(clock, caplog, what):
             assert "q" not in engine.queues
             return
         assert queue.held and caplog.text.count("queue 'q' is held from now on") == 1
-        assert (queue.ready, queue.outstanding, dead.ready) == (2, 0, 18)
+        assert (queue.ready, queue.delayed, queue.outstanding, dead.ready) == (0, 2, 0, 18)
         FailingShelf.unreadable.clear()
         queue.release()
         engine.check()

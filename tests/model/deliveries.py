@@ -1,6 +1,6 @@
 """Deliveries: how they are taken, and what your program says of them (rules 8 and 10; section 9: retry, deadlines, by hand)."""
 
-from tests.model import books, letters, routing
+from tests.model import books, due, letters, routing, told
 from tests.model.order import is_first_of_its_key, key_of, rank
 from tests.model.values import after, duration
 from xump.errors import StaleDelivery
@@ -74,6 +74,8 @@ def answer(engine, verb, delivery, argument):
     if verb == "ack":
         books.pay(engine, entry)
         return
+    if verb == "reject":
+        told.check(engine, "answer", *letters.places(engine, entry, "rejected"), answered=[entry.message])
     delivery.answered = True
     engine.nack_count += 1
     entry.nack_number = engine.nack_count
@@ -83,9 +85,19 @@ def answer(engine, verb, delivery, argument):
         refuse(engine, entry, "rejected", argument)
 
 
+def dies(engine, entry, verb, argument):
+    """(entry, reason) of what is dead-lettered by the answer, or dropped; None: nothing is."""
+    if verb == "reject":
+        return entry, "rejected"
+    if is_at_its_limit(engine, entry):
+        return entry, "delivery-limit"
+    holder = entry if argument is not None else retry_of(entry)[0]
+    return (holder, "expired") if due.is_past(engine, holder) else None
+
+
 def send_back(engine, entry, delay):
     """Rule 10. The credit is given back; the message goes home, after a delay, or was delivered often enough."""
-    if is_at_its_limit(engine, entry):
+    if is_at_its_limit(engine, entry) and not letters.lacks_room(engine, entry, "delivery-limit"):
         refuse(engine, entry, "delivery-limit", None)
     elif delay is not None:
         books.bring_home(engine, entry, delay)

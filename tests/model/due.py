@@ -9,6 +9,9 @@ from tests.model import books, deliveries, letters, outlets
 from tests.model.entries import READY
 from tests.model.values import after
 
+ROOM_RETRY_NS = 10**9
+"""After so long a message is tried again that your program has, and for whose dead letter there was no room."""
+
 
 def expiry_of(entry):
     """When the entry is of no use any more, or None."""
@@ -70,6 +73,8 @@ def do(engine, entry, what):
         entry.state = entry.home
         entry.retrying = False
         entry.nack_number = 0       # it came back by time: the same iteration may have it again
+    elif (dies := deliveries.dies(engine, entry, "nack", None)) and letters.lacks_room(engine, *dies):
+        entry.answer_by = after(engine.time, ROOM_RETRY_NS)
     else:
         entry.nack_number = 0
         deliveries.send_back(engine, entry, None)

@@ -133,6 +133,8 @@ class FullWorld(World):
                 continue
             else:
                 room, bytes = self.room(store), sum(self.asked) + (MAP_BYTES if what in ("map", "transaction", "adopt") else 0)
+                bytes += USUAL_BYTES * len(self.asked)      # each may become a dead letter
+                bytes += sum(charge(message) + 2 * USUAL_BYTES for message in told.answered)
                 self.check_empty(store, bytes)
             need = self.need(store, bytes, *charges, *entered)
             assert room < need, self.told(f"{what} into {store!r}: refused, though {need} bytes are enough and {room} are left")

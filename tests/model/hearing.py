@@ -91,7 +91,8 @@ class Hearing:
 
     def limits(self):
         stats = self.engine.stats()
-        queues = {name: Way(queue["entered"], deaths_of(queue["dropped"], queue["dead_lettered"]), queue["duplicates"])
+        queues = {name: Way(queue["entered"], deaths_of(queue["dropped"], queue["dead_lettered"]), queue["duplicates"],
+                           deaths_of(queue["dropped"], queue["dead_lettered"], "delivery-limit"))
                   for name, queue in stats["queues"].items()}
         return Limits(queues, {id: selector["copied"] for id, selector in stats["selectors"].items()})
 

@@ -3,8 +3,9 @@
 from tests.model import books
 from tests.model.entries import bounced
 from tests.model.outcomes import end_of, tell
-from tests.model.room import has_room
+from tests.model.room import drops, has_room, is_below_limit
 from tests.model.values import count
+from tests.model.told import deaths_of
 from xump_ext.death import Death
 from xump_ext.message.rewriter import rewriter_function
 
@@ -39,6 +40,33 @@ def dead_letter(engine, entry, reason, detail=None, or_keep=False):
         count(queue.dropped, reason)
         tell_end(entry, reason, False)
         books.pay_supplier(engine, entry)
+
+
+def lacks_room(engine, entry, reason):
+    """Whether a store has no room for its dead letter. The first one of a queue that ends for its delivery limit has room if
+    one more of them has ended there."""
+    target, _ = room_for(engine, entry, reason)
+    if engine.told is None or target is None or not (target.durable or target.transit):
+        return False
+    return engine.told.ended(entry.queue) <= deaths_of(entry.queue.dropped, entry.queue.dead_lettered, reason)
+
+
+def room_for(engine, entry, reason):
+    """The dead letter queue for which a store must have room, and the queue that names it; None: none must."""
+    target, namer = dead_letter_of(engine, entry)
+    if entry.dead or target is None or (reason == "expired" and entry.message.hops >= engine.hop_limit) or (
+            target.durable and not is_below_limit(engine, target) and not drops(target)):
+        target = None
+    return target, namer
+
+
+def places(engine, entry, reason):
+    """The queues whose stores must have room for it."""
+    target, _ = room_for(engine, entry, reason)
+    owner = books.owner_of(engine, entry)
+    if target is not None and target.transit and owner is not None:
+        return [owner.queue]
+    return [target] if target is not None and target.durable else []
 
 
 def tell_end(entry, reason, was_sent):

@@ -57,10 +57,15 @@ def has_room(engine, queue, message, leaving=None, *, pushes=False, delayed=Fals
     ones, and the message may push (a publish, a COPY or a dead letter may). In a store that has room; not `asks`: that is known.
     `copier`: the selector that copies it. `dead`: a dead letter, which begins anew."""
     fits = is_below_limit(engine, queue, leaving) or (not delayed and overflow_can_take(engine, queue, message, leaving))
-    if not fits and pushes and queue.when_full != "refuse":
-        delayed = [e for e in counted(queue) if e.state == "delayed"]
-        fits = is_within(queue, delayed) or (queue.when_full == "drop_to_fit" and leaves_any(queue, delayed))
+    fits = fits or (pushes and drops(queue))
     return fits and (not asks or store_takes(engine, queue, message, "push" if pushes else "wait", copier, dead))
+
+
+def drops(queue):
+    """Whether it drops its oldest messages for one that pushes."""
+    delayed = [e for e in counted(queue) if e.state == "delayed"]
+    return queue.when_full != "refuse" and (
+        is_within(queue, delayed) or (queue.when_full == "drop_to_fit" and leaves_any(queue, delayed)))
 
 
 def is_below_limit(engine, queue, leaving=None):

@@ -23,8 +23,8 @@ from xump_ext.outcome import OutcomeFlag
 
 Limits = namedtuple("Limits", "queues copied")
 """How far all had come: names of queues -> `Way`, ids of selectors -> how often they copied."""
-Way = namedtuple("Way", "last_id deaths duplicates")
-NOWHERE = Way(0, 0, 0)
+Way = namedtuple("Way", "last_id deaths duplicates limited")
+NOWHERE = Way(0, 0, 0, 0)
 INFINITY = float("inf")
 NUMBER = re.compile(rb"#(\d+)#")
 
@@ -52,6 +52,7 @@ class Told:
         self.late = refused             # numbers of messages that waited for room in a queue, until its store was full
         self.now = begun                # limits of what was due before all that
         self.lacked = []                # (what, store, message) for which there was no room
+        self.answered = []              # messages for whose dead letters the call needs room
 
     def begin(self, engine):
         """What was due is done; the call's own work comes next."""
@@ -78,8 +79,10 @@ class Told:
             self.refused, self.waited = refused, False
             self.lacked[lacked:] = [one for one in self.lacked[lacked:] if one[0] != "publish"]    # it is not of this call
 
-    def check(self, what, *places):
-        """Raises StoreFull if the engine did, for something that goes into one of these queues or stores."""
+    def check(self, what, *places, answered=()):
+        """Raises StoreFull if the engine did, for something that goes into one of these queues or stores. `answered`: messages
+        that go there as dead letters."""
+        self.answered += answered
         stores = [place.store for place in places if place.store != "ram"]
         if self.refused and stores:
             self.lacked.append((what, stores[0], None))
@@ -111,19 +114,23 @@ class Told:
         """Whether one more message of the queue ended for its hops."""
         return self.way(queue).deaths > deaths_of(queue.dropped, queue.dead_lettered)
 
+    def ended(self, queue):
+        """How many messages of the queue ended for its delivery limit."""
+        return self.way(queue).limited
+
     def was_duplicate(self, queue):
         """Whether one more row was a duplicate of a message of the queue."""
         return self.way(queue).duplicates > queue.duplicates
 
 
-def deaths_of(dropped, dead_lettered):
-    return dropped.get("hops", 0) + dead_lettered.get("hops", 0)
+def deaths_of(dropped, dead_lettered, reason="hops"):
+    return dropped.get(reason, 0) + dead_lettered.get(reason, 0)
 
 
-def check(engine, what, *places):
+def check(engine, what, *places, answered=()):
     """See `Told.check`. A model that is told nothing has stores without an end."""
     if engine.told is not None:
-        engine.told.check(what, *places)
+        engine.told.check(what, *places, answered=answered)
 
 
 def comes_later(engine, queue, message):

@@ -42,7 +42,11 @@ def commit(engine, work, in_one_store=False, metas=()):
             check_stores(engine, work, plans)
         into = [engine.queues[name_of(arguments[0])] for verb, *arguments in work
                 if verb == "publish" and name_of(arguments[0]) in engine.queues]
-        told.check(engine, "transaction", *into, *(maps.Place(store) for _, _, store in plans))
+        dying = [dies for verb, *arguments in work if verb in ("nack", "reject") and not arguments[0].settled
+                 and (dies := deliveries.dies(engine, arguments[0].entry, verb, arguments[1]))]
+        into += [place for dies in dying for place in letters.places(engine, *dies)]
+        told.check(engine, "transaction", *into, *(maps.Place(store) for _, _, store in plans),
+                   answered=[entry.message for entry, _ in dying])
         for verb, *arguments in work:
             if verb == "publish":
                 ids.append(publishing.publish(engine, *arguments, in_turn=True))

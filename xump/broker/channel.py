@@ -22,9 +22,10 @@ from xump.broker.incoming import Incoming, Outcome
 from xump.broker.method_answers import Answers
 from xump.broker.methods import encode
 from xump.broker.queue_arguments import EXPIRES_MS_MAX
+from xump.broker.settling import Settling, unknown_tag
 from xump.broker.tables import TYPE_NAMES, Typed, decode_table, encode_table
 from xump.errors import StaleDelivery
-from xump_ext.amqp.decoder import KIND_ACK, KIND_NACK, KIND_REJECT, Decoder, Publish, Settle
+from xump_ext.amqp.decoder import KIND_NACK, Decoder, Publish, Settle
 from xump_ext.amqp.outgoing import Unacked
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ REPLY_TO = b"amq.rabbitmq.reply-to"
 KEY_BYTES_MAX = 65_534
 """Of a routing key in CC or BCC: of an address in the engine."""
 NUMBER = re.compile(rb"[+-]?[0-9]+")
-METHOD_OF = {KIND_ACK: 60 << 16 | 80, KIND_NACK: 60 << 16 | 120, KIND_REJECT: 60 << 16 | 90}
 
 
 class Channel:
@@ -57,6 +57,8 @@ class Channel:
         """Its consumers by tag."""
         self.unacked = Unacked(self.vhost.engine)
         """Messages that were sent and not settled, by tag."""
+        self.settling = Settling(self)
+        """What of them is settled."""
         self.last_queue = ""
         """The queue that was declared last here, which an empty name means."""
         self.prefetch = 0
@@ -265,9 +267,7 @@ class Channel:
     def settle(self, decoder: Decoder, at: int, end: int) -> None:
         """Carry out what was acked, nacked and rejected in one read: rows `at` to `end` of the decoder."""
         if not self.transactional:
-            unknown = self.unacked.settle(decoder, at, end)
-            if unknown is not None:
-                raise _unknown(cast("Settle", decoder.row(unknown)))
+            self.settling.settle(decoder, at, end)
             return
         for number in range(at, end):
             self._settle_at_commit(cast("Settle", decoder.row(number)))
@@ -277,9 +277,9 @@ class Channel:
         if row.multiple:
             tags = [tag for tag in self.unacked.tags(row.tag) if not self.transaction.settles(tag)]
             if row.tag and (not tags or row.tag > self.unacked.last_tag):
-                raise _unknown(row)
+                raise unknown_tag(row)
         elif self.transaction.settles(row.tag) or not self.unacked.knows(row.tag, False):
-            raise _unknown(row)
+            raise unknown_tag(row)
         else:
             tags = [row.tag]
         self.transaction.settle(tags, row.kind, row.requeue)
@@ -347,10 +347,6 @@ class Channel:
             self.answers.close(by_client)
         if self._window is not None:
             self._window.delete()
-
-
-def _unknown(row: Settle) -> ProtocolError:
-    return ProtocolError(406, f"unknown delivery tag {row.tag}", METHOD_OF[row.kind])
 
 
 def decoded(octets: bytes) -> str:

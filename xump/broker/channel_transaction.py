@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from xump.broker.errors import precondition
 from xump.broker.incoming import Incoming, Outcome
+from xump.broker.settling import Row
 from xump.errors import QueueFull, QueueNotFound, StaleDelivery, TransactionError
 from xump_ext.amqp.decoder import KIND_ACK
 
@@ -116,7 +117,7 @@ class ChannelTransaction:
 
     def _forget_settled(self) -> None:
         """The tags are settled; and so are their messages, if they are not yet."""
-        self._channel.unacked.settle_all([(kind, tag, False, requeue) for tag, (kind, requeue) in self._settled.items()])
+        self._channel.settling.settle_rows([Row(kind, tag, False, requeue) for tag, (kind, requeue) in self._settled.items()])
 
 
 def _answer(tx: Transaction, delivery: Delivery, kind: int, requeue: bool) -> None:

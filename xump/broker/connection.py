@@ -332,7 +332,7 @@ class Connection(asyncio.BufferedProtocol):
             self._open_channel(number)
         elif call.kind is commands.Channel.Close:
             self._channel_closed(number)
-        elif channel is not None and not self._is_done(channel, call):
+        elif channel is not None and (channel.settling.waits or not self._is_done(channel, call)):
             self.do_later(channel, self._do_when_relieved(channel, call), lambda _done: None)
 
     async def _do_when_relieved(self, channel: Channel, call: Call) -> None:
@@ -340,7 +340,8 @@ class Connection(asyncio.BufferedProtocol):
         while channel.open:
             await xump.aio.relieved(self.vhost.engine)
             with self.not_waiting():
-                if self._is_done(channel, call):
+                channel.settling.go_on()            # it comes before the method
+                if not channel.settling.waits and self._is_done(channel, call):
                     return
 
     def _is_done(self, channel: Channel, call: Call) -> bool:

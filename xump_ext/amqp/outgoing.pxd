@@ -27,12 +27,15 @@ cdef class Unacked:
     cdef dict pages                     # addresses by number
     cdef readonly uint64_t last_tag
     cdef readonly uint64_t count
+    cdef readonly uint64_t reached      # the row at which `settle` or `settle_all` was when it raised
 
     cdef entry_t **slot_next(self, double now) except NULL
     cdef tags_t *page_of(self, uint64_t tag) except? NULL
     cdef int settle_tag(self, tags_t *page, uint32_t at, int kind, bint requeue) except -1
     cdef int page_left(self, tags_t *page) except -1
     cdef int settle_row(self, int kind, uint64_t tag, bint multiple, bint requeue) except -1
+    cdef int settle_in_room(self, int kind, uint64_t tag, bint multiple, bint requeue) except -1
+    cdef bint make_room(self) except -1
     cdef int return_all(self, list lent) except -1
     cdef int end(self) except -1
     cdef uint64_t first_tag(self) noexcept

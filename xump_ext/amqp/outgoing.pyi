@@ -1,6 +1,6 @@
 """Deliveries: from the engine into the output buffer of a connection, and what becomes of them, by their delivery tags."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from xump_ext.amqp.decoder import Decoder
@@ -18,6 +18,8 @@ class Unacked:
     def last_tag(self) -> int: ...
     @property
     def count(self) -> int: ...
+    @property
+    def reached(self) -> int: ...
     def next_tag(self) -> int:
         """The next delivery tag, of something that is settled already."""
     def keep(self, delivery: Delivery, now: float) -> int:
@@ -43,7 +45,7 @@ class Unacked:
         """
     def take_back(self, lent: list[tuple[int, Delivery]]) -> None:
         """The transaction has ended: the book has again what `lend` gave, settled or not."""
-    def settle_all(self, rows: list[tuple[int, int, bool, bool]]) -> tuple[int, int, bool, bool] | None:
+    def settle_all(self, rows: Sequence[tuple[int, int, bool, bool]]) -> tuple[int, int, bool, bool] | None:
         """The same for rows that were kept: (kind, tag, multiple, requeue) each. The first one that is unknown, or None."""
 
 class Subscription:

@@ -7,7 +7,7 @@ when all of its tags are settled, so one old message keeps one page.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
 from xump_ext.amqp.decoder cimport ROW_ACK, ROW_REJECT, Decoder, Row
@@ -15,10 +15,12 @@ from xump_ext.amqp.envelope cimport Envelope, envelope_in
 from xump_ext.amqp.wire cimport short_bytes
 from xump_ext.engine.delivery cimport Delivery, delivery_to_settle, is_redelivered
 from xump_ext.engine.outlet cimport forget_slot, give_back_slot, pay_slot, refuse_slot
+from xump_ext.errors import StoreFull
 from xump_ext.message.headers cimport annex_of, annex_t, headers_of
 from xump_ext.message.message cimport message_object
 from xump_ext.route.offering cimport PAID, in_hands
 from xump_ext.route.routing cimport go_on
+from xump_ext.state.graph cimport engine_t, store_t
 from xump_ext.state.lazy_content cimport content_at
 
 cdef extern from "Python.h":
@@ -171,11 +173,35 @@ cdef class Unacked:
             page = next
         return 0
 
+    cdef int settle_in_room(self, int kind, uint64_t tag, bint multiple, bint requeue) except -1:
+        """`settle_row`; a store that has no room for a dead letter makes some, and the row goes on."""
+        cdef uint64_t tried = self.count + 1
+        while True:
+            try:
+                return self.settle_row(kind, tag, multiple, requeue)
+            except StoreFull:
+                if self.count == tried or not self.make_room():
+                    raise
+                tried = self.count
+
+    cdef bint make_room(self) except -1:
+        """What was settled so far is a call of its own. The engine is left meanwhile."""
+        cdef engine_t *engine = &self.core.e
+        cdef store_t *store = engine.wanting
+        cdef int64_t wanted = engine.wanted
+        go_on(engine)
+        engine.wanting, engine.wanted = store, wanted
+        return self.core.make_room_for_letters()
+
     def settle(self, Decoder decoder not None, uint64_t first, uint64_t end):
         """Carry out rows of a decoder, in one call of the engine: acks, nacks and rejects.
 
         Returns:
             The place of the first row that names an unknown tag, or None. Those before it are carried out.
+
+        Raises:
+            StoreFull: A store has no room for a dead letter. The rows before `reached` are carried out, and that row is as far
+                as there was room; it may be carried out again.
         """
         cdef Row *row
         cdef uint64_t at
@@ -185,7 +211,8 @@ cdef class Unacked:
                 row = &decoder._rows[at]
                 if not self.is_known(row.tag, row.bits & 1 and row.kind != ROW_REJECT):
                     return at
-                self.settle_row(row.kind, row.tag, row.bits & 1 and row.kind != ROW_REJECT, requeues(row))
+                self.reached = at
+                self.settle_in_room(row.kind, row.tag, row.bits & 1 and row.kind != ROW_REJECT, requeues(row))
             return None
         finally:
             self.end()
@@ -208,13 +235,15 @@ cdef class Unacked:
 
     def settle_all(self, list rows not None):
         """The same for rows that were kept: (kind, tag, multiple, requeue) each. The first one that is unknown, or None."""
+        cdef uint64_t at
         self.core.begin_call()
         try:
-            for row in rows:
-                kind, tag, multiple, requeue = row
+            for at in range(len(rows)):
+                kind, tag, multiple, requeue = rows[at]
                 if not self.is_known(tag, multiple):
-                    return row
-                self.settle_row(kind, tag, multiple, requeue)
+                    return rows[at]
+                self.reached = at
+                self.settle_in_room(kind, tag, multiple, requeue)
             return None
         finally:
             self.end()

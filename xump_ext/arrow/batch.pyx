@@ -19,15 +19,16 @@ from xump_ext.engine.delivery cimport (
     Delivery, counted, delivery_new, key_counted, first_offer, is_redelivered, keep_undelivered, next_undelivered,
 )
 from xump_ext.engine.handles cimport QueueHandle
-from xump_ext.errors import StaleDelivery, no_pickle
+from xump_ext.errors import StaleDelivery, StoreFull, no_pickle
 from xump_ext.memory.document cimport document
 from xump_ext.message.content cimport content_release, content_share
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.message cimport Message, message_new
 from xump_ext.route.admission cimport Admissions
-from xump_ext.route.answers cimport ANSWER_NACK, answer_done, answer_forget, answer_read, answer_t
+from xump_ext.route.answers cimport ANSWER_NACK, ANSWER_RETURN, answer_done, answer_forget, answer_read, answer_t
 from xump_ext.route.arrivals cimport due_at
 from xump_ext.route.ledger cimport enter, enter_waiting
+from xump_ext.route.letter_room cimport LetterRoom
 from xump_ext.route.offering cimport PAID, accept, in_hands, pay
 from xump_ext.route.settling cimport hops_of
 from xump_ext.engine.enqueue cimport check_takes_rows
@@ -224,12 +225,7 @@ cdef class DeliveryBatch:
         self.core.begin_call()
         try:
             rows = [row for row in rows if self.answered[row] != SETTLED]
-            for row in rows:
-                if self.answered[row] or not in_hands(self.entries[row]):
-                    raise StaleDelivery(f"message {self.keys[row][1]} of queue {self.keys[row][0]!r} is stale: it was answered "
-                                        "before, or the engine has taken the message back")
-            if len(set(rows)) < len(rows):
-                raise StaleDelivery("an id was given twice")
+            self.check_rows(rows)
             if paid:
                 for row in rows:
                     self.answered[row] = ANSWERED
@@ -241,15 +237,42 @@ cdef class DeliveryBatch:
             self.core.unlock()
         return 0
 
+    cdef int check_rows(self, list rows) except -1:
+        """Raises StaleDelivery for what cannot be answered any more, or twice."""
+        cdef Py_ssize_t row
+        for row in rows:
+            if self.answered[row] or not in_hands(self.entries[row]):
+                raise StaleDelivery(f"message {self.keys[row][1]} of queue {self.keys[row][0]!r} is stale: it was answered "
+                                    "before, or the engine has taken the message back")
+        if len(set(rows)) < len(rows):
+            raise StaleDelivery("an id was given twice")
+        return 0
+
     cdef int nack_rows(self, list rows) except -1:
+        """What was taken too often is dead-lettered; if there is no room for that, all of them return."""
+        try:
+            return self.nack_at_once(rows, ANSWER_NACK)
+        except StoreFull:
+            if not self.core.make_room_for_letters():
+                return self.nack_at_once(rows, ANSWER_RETURN)
+        self.check_rows(rows)       # others may have called meanwhile
+        try:
+            return self.nack_at_once(rows, ANSWER_NACK)
+        except StoreFull:
+            return self.nack_at_once(rows, ANSWER_RETURN)
+
+    cdef int nack_at_once(self, list rows, int kind) except -1:
+        """All of them, or none if it raises."""
         cdef Py_ssize_t i, count = len(rows)
+        cdef LetterRoom room = LetterRoom()
         cdef answer_t* answers = <answer_t*> calloc(count + 1, sizeof(answer_t))
         if answers == NULL:
             raise MemoryError()
         try:
             for i in range(count):
-                answers[i].entry, answers[i].kind, answers[i].delay_ns = self.entries[<Py_ssize_t> rows[i]], ANSWER_NACK, NEVER
-                answer_read(&self.core.e, &answers[i])
+                answers[i].entry, answers[i].kind, answers[i].delay_ns = self.entries[<Py_ssize_t> rows[i]], kind, NEVER
+                answer_read(&self.core.e, &answers[i], room)
+            room.check(&self.core.e)
             for i in range(count):
                 self.answered[<Py_ssize_t> rows[i]] = ANSWERED
                 answer_done(&self.core.e, &answers[i], None)

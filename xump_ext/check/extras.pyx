@@ -8,7 +8,7 @@ from xump_ext.select.groups cimport group_key
 from xump_ext.select.unrouted cimport is_kept
 from xump_ext.state.constants cimport (
     APART, BEHIND, BOUND, DELAYED, GROUP_BUSY, GROUP_LINE, GROUP_NONE, GROUP_STRAY, MOVED, NEVER, OFFERED, TAKEN,
-    TIMER_ACK, TIMER_EXPIRY, UNLIMITED, UNROUTED, WAITING,
+    TIMER_ACK, TIMER_EXPIRY, TIMER_ROOM, UNLIMITED, UNROUTED, WAITING,
 )
 from xump_ext.state.graph cimport entry_t, extra_t, group_t, queue_t, selector_t, waitset_t
 from xump_ext.state.group_line cimport is_behind
@@ -20,17 +20,21 @@ cdef int check_extras(Books books) except -1:
     cdef QueueHandle handle
     cdef cursor_t at
     cdef entry_t* entry
-    cdef uint64_t scheduled = 0
+    cdef uint64_t scheduled = 0, lacking
     for handle in books.core._queues.values():
         at = cursor_start(handle.queue)
         entry = cursor_step(&at)
+        lacking = 0
         while entry != NULL:
             if entry.extra != NULL:
                 if entry.extra.entry != entry:
                     raise broken("Links", of_entry(entry), "its extra is of another message")
                 check_moment(books, entry)
                 scheduled += entry.extra.due != NEVER
+                lacking += entry.state == DELAYED and entry.extra.timer == TIMER_ROOM
             entry = cursor_step(&at)
+        if lacking != handle.queue.lacking.count:
+            raise broken("Recount", of_queue(handle.queue), f"{handle.queue.lacking.count} wait for room, found {lacking}")
         check_groups(handle.queue)
         check_bytes(handle.queue)
         check_apart(handle.queue)
@@ -59,11 +63,12 @@ cdef int check_moment(Books books, entry_t* entry) except -1:
         if extra.due != NEVER:
             raise broken("Quiet", of_entry(entry), "it is scheduled, though its queue waits for its release")
         return 0
-    if extra.due == NEVER and entry.queue.held and entry.queue.has_awaiting:
-        return 0                # it may have been unreadable when it fell due, and waits for the release, too
-    if entry.state == DELAYED:
-        if extra.due == NEVER or extra.due > extra.expires:
+    if entry.state == DELAYED and extra.due == NEVER:
+        if extra.timer != TIMER_ROOM and not (entry.queue.held and entry.queue.has_awaiting):   # it may have been unreadable
             raise broken("Links", of_entry(entry), "it is delayed, and nothing ends that")
+    elif entry.state == DELAYED:
+        if extra.timer == TIMER_ROOM or extra.due > extra.expires:
+            raise broken("Links", of_entry(entry), f"it is delayed until {extra.due}, though it expires at {extra.expires}")
     elif entry.state == TAKEN and extra.due != NEVER:
         if extra.timer != TIMER_ACK or (entry.holder != NULL and (<selector_t*> entry.holder).ack_timeout == NEVER):
             raise broken("Links", of_entry(entry), "it has a deadline that nobody gave it")

@@ -10,7 +10,9 @@ from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
 from xump_ext.engine.windows cimport WindowHandle
 from xump_ext.errors import InvariantError
 from xump_ext.memory.slab cimport CELLS, cell_bytes, chunk_check, chunk_of, chunk_t, slab_check
-from xump_ext.state.constants cimport BOUND, DELIVER, DISCARD, FIELD_NONE, HISTORY, MOVED, OFFERED, OVERFLOW, QUEUE_LISTS, TAKEN
+from xump_ext.state.constants cimport (
+    BOUND, DELAYED, DELIVER, DISCARD, FIELD_NONE, HISTORY, MOVED, OFFERED, OVERFLOW, QUEUE_LISTS, TAKEN,
+)
 from xump_ext.state.drop_order cimport drop_order_check
 from xump_ext.state.envelope cimport DestinationRef, field_text
 from xump_ext.state.graph cimport (
@@ -70,6 +72,7 @@ cdef int check_structure(Books books) except -1:
         check_table(&queue.queue.index, queue.queue)
         check_tree(&queue.queue.index, queue.queue)
         drop_order_check(queue.queue)
+        check_list(&queue.queue.lacking, 1 << DELAYED, NULL, of_queue(queue.queue) + ", what waits for room")
         check_list(&queue.queue.by_hand, 1 << TAKEN, NULL, of_queue(queue.queue) + ", what was taken by hand")
         check_list(&queue.queue.history, 1 << HISTORY, NULL, of_queue(queue.queue) + ", its history")
     for selector in books.core._selectors.values():

@@ -50,7 +50,7 @@ from xump_ext.route.settling cimport hops_of
 from xump_ext.state.queue_lists cimport queue_list
 from xump_ext.route.oldest cimport first_free
 from xump_ext.route.replies cimport Request
-from xump_ext.route.requeue cimport mark_returned
+from xump_ext.route.requeue cimport expire_in_room, mark_returned
 from xump_ext.route.holding cimport hold, wake_everything
 from xump_ext.route.routing cimport go_on, keep_unmatched, run
 from xump_ext.select.credit cimport can_take, selector_idle, selector_wake
@@ -216,6 +216,7 @@ cdef class Core(EngineReading):
                 self.tellings.append(("queue", True, handle))
             if items:
                 map_begin(handle.queue, items)
+            expire_in_room(&self.e)       # it may be the dead letter queue of what waits for room in another one
             go_on(&self.e)
         finally:
             self.unlock()
@@ -233,6 +234,7 @@ cdef class Core(EngineReading):
                                f"{(<QueueHandle> queue.adopter.handle).name!r}, which it belongs to now: it goes when its "
                                "messages have entered, or with that queue")
             names = queue_delete(&self.e, queue, self._selectors, self.spare_slots)
+            expire_in_room(&self.e)
             go_on(&self.e)
             return names
         finally:

@@ -24,6 +24,8 @@ cdef class Delivery:
     cdef PyObject* core(self) except NULL
     cdef int pay_for_it(self) except -1
     cdef int return_or_reject(self, bint requeue, object detail, int64_t delay) except -1
+    cdef int go_back_or_away(self, EngineLock core, bint requeue, object detail, int64_t delay) except -1
+    cdef int go_in_room(self, EngineLock core, bint requeue, object detail, int64_t delay, error) except -1
 
 cdef class DeliveryIterator:
     cdef object engine

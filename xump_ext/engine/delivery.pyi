@@ -102,6 +102,7 @@ class Delivery:
 
         Raises:
             StaleDelivery: It was answered before, or the engine has taken it back.
+            StoreFull: A store has no room for the dead letter.
             StoreFailed: The store of the message has failed: the message is settled in memory, and the store still has it.
             Closed: The engine is closed.
 
@@ -119,12 +120,13 @@ class Delivery:
 
         Raises:
             StaleDelivery: It was answered before, or the engine has taken it back.
+            StoreFull: With `requeue=False`, and a store has no room for the dead letter.
             StoreFailed: The store of the message has failed: what was decided counts in memory only.
             Closed: The engine is closed.
             TypeError, ValueError: `requeue` is not a bool, or `delay` is wrong, or is given with `requeue=False`.
 
         If it raises another error, nothing has changed. A message that your program has taken as often as its
-        `delivery_limit` allows is dead-lettered.
+        `delivery_limit` allows is dead-lettered; as long as a store has no room for that, it returns.
 
         Cost: O(log messages that returned before), and the run that follows.
         """

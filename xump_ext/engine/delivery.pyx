@@ -15,7 +15,7 @@ from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport int64_t
 
 from xump_ext.engine.handles cimport QueueHandle
-from xump_ext.errors import StaleDelivery, no_pickle
+from xump_ext.errors import StaleDelivery, StoreFull, no_pickle
 from xump_ext.memory.document cimport document
 from xump_ext.memory.freelist cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put
 from xump_ext.message.content cimport checked_text, no_parts, parts_t
@@ -26,7 +26,7 @@ from xump_ext.route.answers cimport reject_entry
 from xump_ext.route.offering cimport PAID, accept, in_hands, pay, take_by_hand
 from xump_ext.route.ready cimport deadline_set
 from xump_ext.route.settling cimport hops_of, nacked
-from xump_ext.route.requeue cimport nack_entry
+from xump_ext.route.requeue cimport NACK_ASKS, NACK_RETURNS, nack_entry
 from xump_ext.route.routing cimport go_on, run
 from xump_ext.select.groups cimport group_key
 from xump_ext.state.constants cimport DELIVERIES_MAX
@@ -201,6 +201,7 @@ cdef class Delivery:
 
         Raises:
             StaleDelivery: It was answered before, or the engine has taken it back.
+            StoreFull: A store has no room for the dead letter.
             StoreFailed: The store of the message has failed: the message is settled in memory, and the store still has it.
             Closed: The engine is closed.
 
@@ -236,12 +237,13 @@ cdef class Delivery:
 
         Raises:
             StaleDelivery: It was answered before, or the engine has taken it back.
+            StoreFull: With `requeue=False`, and a store has no room for the dead letter.
             StoreFailed: The store of the message has failed: what was decided counts in memory only.
             Closed: The engine is closed.
             TypeError, ValueError: `requeue` is not a bool, or `delay` is wrong, or is given with `requeue=False`.
 
         If it raises another error, nothing has changed. A message that your program has taken as often as its
-        `delivery_limit` allows is dead-lettered.
+        `delivery_limit` allows is dead-lettered; as long as a store has no room for that, it returns.
 
         Cost: O(log messages that returned before), and the run that follows.
         """
@@ -271,24 +273,38 @@ cdef class Delivery:
 
     cdef int return_or_reject(self, bint requeue, object detail, int64_t delay) except -1:
         cdef EngineLock core
-        cdef entry_t* entry
         if self.settled:
             return 0
         core = <EngineLock> self.core()
         core.begin_call()
         try:
-            entry = self.entry
-            if not in_hands(entry):
-                raise stale(self)
-            if requeue:
-                nack_entry(&core.e, entry, delay, True)
-            else:
-                reject_entry(&core.e, entry, detail)
+            try:
+                self.go_back_or_away(core, requeue, detail, delay)
+            except StoreFull as error:
+                self.go_in_room(core, requeue, detail, delay, error)
             self.answered = True
             go_on(&core.e)
         finally:
             core.unlock()
         return 0
+
+    cdef int go_back_or_away(self, EngineLock core, bint requeue, object detail, int64_t delay) except -1:
+        if not in_hands(self.entry):
+            raise stale(self)
+        if requeue:
+            return nack_entry(&core.e, self.entry, delay, True, NACK_ASKS)
+        return reject_entry(&core.e, self.entry, detail, False)
+
+    cdef int go_in_room(self, EngineLock core, bint requeue, object detail, int64_t delay, error) except -1:
+        """There was no room for the dead letter: its store makes some. If it cannot, a nack returns the message once more."""
+        if core.make_room_for_letters():
+            try:
+                return self.go_back_or_away(core, requeue, detail, delay)
+            except StoreFull as again:
+                error = again
+        if not requeue:
+            raise error
+        return nack_entry(&core.e, self.entry, delay, True, NACK_RETURNS)
 
     def __enter__(self):
         if not self.settled:

@@ -98,6 +98,8 @@ cdef class EngineLock:
         return self.leave()
 
     cdef int let_in(self) except -1
+    cdef bint make_room_for_letters(self) except -1
+    cdef bint make_room_for_letters(self) except -1
     cdef int leave(self) except -1
     cdef int run_until(self) except -1
     cdef int wait_for_lock(self) except -1

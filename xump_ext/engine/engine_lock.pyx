@@ -270,6 +270,10 @@ cdef class EngineLock:
         """Let publishers in that wait for room; `publishers.pyx` says how."""
         return 0
 
+    cdef bint make_room_for_letters(self) except -1:
+        """Let a store make room that had none for dead letters; `stores.pyx` says how."""
+        return False
+
     cdef int unlock_slowly(self) except -1:
         """Let waiting publishers in, leave the lock, and do what follows from the call. No publisher is let in while the time
         is not known: the user's clock has failed."""

@@ -12,11 +12,11 @@ A message offered here counts as in your program's hands: it does not expire any
 from libc.stdint cimport uint32_t
 
 from xump_ext.engine.delivery cimport hand_over, keep_undelivered, next_undelivered
-from xump_ext.errors import no_pickle
+from xump_ext.errors import StoreFull, no_pickle
 from xump_ext.memory.document cimport document
 from xump_ext.route.answers cimport reject_entry
 from xump_ext.route.offering cimport PAID, accept, pay
-from xump_ext.route.requeue cimport nack_entry
+from xump_ext.route.requeue cimport NACK_ASKS, NACK_RETURNS, nack_entry
 from xump_ext.route.routing cimport go_on
 from xump_ext.state.constants cimport NEVER
 from xump_ext.state.envelope cimport DestinationRef
@@ -236,12 +236,16 @@ cdef int pay_slot(EngineLock core, entry_t** slot) except -1:
 
 cdef int give_back_slot(EngineLock core, entry_t** slot) except -1:
     """The message in the slot returns to its old place, as by a nack."""
-    return nack_entry(&core.e, slot[0], NEVER, True)
+    try:
+        return nack_entry(&core.e, slot[0], NEVER, True, NACK_ASKS)
+    except StoreFull:
+        return nack_entry(&core.e, slot[0], NEVER, True, NACK_RETURNS)
 
 
 cdef int refuse_slot(EngineLock core, entry_t** slot) except -1:
-    """The message in the slot is dead-lettered, else dropped, as by a reject."""
-    return reject_entry(&core.e, slot[0], None)
+    """The message in the slot is dead-lettered, else dropped, as by a reject. Raises StoreFull if a store has no room for that;
+    then nothing has changed."""
+    return reject_entry(&core.e, slot[0], None, False)
 
 
 cdef void forget_slot(entry_t** slot) noexcept:

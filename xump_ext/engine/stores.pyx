@@ -37,6 +37,7 @@ from xump_ext.message.headers cimport content_t
 from xump_ext.records.kinds cimport group_record_t
 from xump_ext.recovery.log_reader cimport Recovery
 from xump_ext.route.clock cimport time_of
+from xump_ext.route.requeue cimport expire_in_room
 from xump_ext.route.settling cimport pay_for
 from xump_ext.route.routing cimport go_on, run
 from xump_ext.select.credit cimport waiters_wake, wake_where_room_varies
@@ -141,6 +142,7 @@ cdef class EngineStores(EngineLock):
             for handle in queues:
                 if handle.queue != NULL:
                     queue_delete(&self.e, handle.queue, self._selectors, self.spare_slots)
+            expire_in_room(&self.e)
             go_on(&self.e)
         finally:
             self.unlock()
@@ -153,6 +155,7 @@ cdef class EngineStores(EngineLock):
             for handle in queues:
                 if handle.queue != NULL:      # else it has deleted itself with one before
                     queue_delete(&self.e, handle.queue, self._selectors, self.spare_slots)
+            expire_in_room(&self.e)
             go_on(&self.e)
         finally:
             self.unlock()
@@ -205,6 +208,13 @@ cdef class EngineStores(EngineLock):
                 self.read_clock()
         return True
 
+    cdef bint make_room_for_letters(self) except -1:
+        """A call has raised StoreFull, perhaps for want of room for dead letters: let that store make it. True: the lock was
+        given up meanwhile, and the call is to be tried anew."""
+        cdef store_t* store = self.e.wanting
+        self.e.wanting = NULL
+        return store != NULL and self.make_room(<Journal> store.handle, self.e.wanted)
+
     cdef int run_in_room(self) except -1:
         """Run the graph because a store has room again. A message that moves on may make room once more when it is written,
         and so on: these runs are one, until another call brings a message. So a message that goes in a circle comes to its
@@ -213,6 +223,7 @@ cdef class EngineStores(EngineLock):
             if self.e.run_start == self.room_end:
                 self.e.run_start = self.room_start
             self.room_start = self.e.run_start
+        expire_in_room(&self.e)
         go_on(&self.e)
         self.room_end = self.e.run_start
         return 0

@@ -23,6 +23,7 @@ cdef class EngineTransactions(EnginePublishers):
     cdef Planned planned(self, object transaction)
     cdef int set_times_of(self, Planned planned) except -1
     cdef int make_room_for(self, Planned planned) except -1
+    cdef int carry_out_in_room(self, Planned planned) except -1
     cdef int carry_out(self, Planned planned) except -1
     cdef uint64_t admit_in_turn(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0
     cdef list operations_done(self, Admissions batch)

@@ -13,7 +13,7 @@ from xump_ext.engine.publishers cimport EnginePublishers, Publisher
 from xump_ext.engine.enqueue cimport ROOM_IS_PROMISED, check_takes_rows
 from xump_ext.engine.publish cimport check_staged_times, set_times
 from xump_ext.engine.staging cimport enter_next, make_room_for_next
-from xump_ext.errors import TransactionError
+from xump_ext.errors import StoreFull, TransactionError
 from xump_ext.log.journal cimport Journal
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.message cimport content_of
@@ -42,12 +42,20 @@ cdef class EngineTransactions(EnginePublishers):
         cdef Planned planned = self.planned(transaction)
         self.begin_call()
         try:
-            self.set_times_of(planned)
-            self.make_room_for(planned)
-            self.carry_out(planned)
+            try:
+                self.carry_out_in_room(planned)
+            except StoreFull:
+                if not self.make_room_for_letters():
+                    raise
+                self.carry_out_in_room(self.planned(transaction))
             go_on(&self.e)
         finally:
             self.unlock()
+
+    cdef int carry_out_in_room(self, Planned planned) except -1:
+        self.set_times_of(planned)
+        self.make_room_for(planned)
+        return self.carry_out(planned)
 
     def _commit_later(self, wake, transaction):
         """Carry out a transaction of publishes into one queue, and changes of maps, when there is room for all of it, at once if

@@ -347,7 +347,7 @@ cdef int log_queue_gone(queue_t* queue) except -1:
         if queue.touched:       # a crash may bring it back, and its last STATE may be that of an orderly end
             log_state(queue, 0)
         fence_push(store, GONE, queue.number, 0, 0, 0)
-        (<dict> store.leaving)[queue.number] = name
+        (<dict> store.leaving)[queue.number] = name, queue.described, queue.stated
         (<dict> store.departed)[name] = queue.number, 0
     else:
         gone_record(store, queue.number)

@@ -99,7 +99,7 @@ cdef int fences_pass(store_t* store) except -1:
 cdef int queue_departs(store_t* store, uint32_t number) except -1:
     """The GONE of a queue whose messages were on their way to other stores is in the open group."""
     cdef dict departed = <dict> store.departed
-    name = (<dict> store.leaving).pop(number)
+    name, _, _ = (<dict> store.leaving).pop(number)
     if departed[name][0] == number:     # else a later queue of this name was deleted, too
         departed[name] = number, store.group
     return 0

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from xump_ext.log.group cimport Group
 from xump_ext.log.marks cimport Owner
 from xump_ext.log.meta cimport Map
+from xump_ext.records.kinds cimport head_t
 from xump_ext.state.graph cimport engine_t, queue_t, store_t
 
 cdef class Journal:
@@ -14,7 +15,7 @@ cdef class Journal:
     cdef readonly str name
     cdef dict queues                # number -> address of the queue_t
     cdef readonly Map map           # of the store
-    cdef dict leaving               # number of a deleted queue whose GONE waits behind a fence -> its name
+    cdef dict leaving               # number of a deleted queue whose GONE waits behind a fence -> (its name, where its last QUEUE is, its last STATE)
     cdef dict departed              # name of a deleted queue -> (its number, the group of its GONE; 0 behind a fence)
     cdef uint32_t last_number       # the highest that was issued
     cdef uint64_t synced            # position up to which the log was synced …
@@ -37,6 +38,7 @@ cdef class Journal:
     cdef int attach(self, queue_t* queue, uint32_t number) except -1
     cdef Group seal(self, bint exact, bint closing)
     cdef int written(self, Group group, bint enough) except -1
+    cdef bint is_last_of(self, const head_t* head) except -1
     cdef int carry(self, data) except -1
     cdef void fail(self) noexcept
     cdef int mark_outstanding(self, bint closing, uint32_t number) except -1

@@ -177,8 +177,6 @@ cdef class Journal:
         cdef queue_t* queue
         cdef char* data
         cdef uint32_t number = 0
-        if store.is_incomplete:
-            raise StoreFailed("out of memory")
         self.signalled = False
         self.crowded_at = self.group_bytes
         fences_pass(&self.store)
@@ -192,12 +190,12 @@ cdef class Journal:
             queue.touched = False
             log_state(queue, number)
         store_unchanged(store)
+        if store.size > sizeof(group_record_t) and not store.failed and (store.ends > FEW_ENDS or store.ends_astray):
+            merge_ends(store)
+        if store.is_incomplete:         # memory ended now, or when these records were gathered
+            raise StoreFailed("out of memory")
         if store.size == sizeof(group_record_t) or store.failed:
             return None
-        if store.ends > FEW_ENDS or store.ends_astray:
-            merge_ends(store)
-            if store.is_incomplete:
-                raise StoreFailed("out of memory")
         data = self.spare if self.spare != NULL else <char*> malloc(BUFFER_BYTES)
         if data == NULL:
             raise MemoryError()
@@ -355,7 +353,7 @@ cdef class Journal:
                 head = <const head_t*> (<const char*> view.buf + at)
                 queue = store_queue(&self.store, head.queue) if head.queue else NULL
                 if head.queue in self.leaving:
-                    if head.kind == QUEUE or head.kind == STATE or waiting.has(head.queue, head.id):
+                    if self.is_last_of(head) or waiting.has(head.queue, head.id):
                         record_again(&self.store, head)
                 elif queue != NULL and head.kind == ENTER:
                     log_carried(queue, <const enter_record_t*> head, waiting.has(head.queue, head.id))
@@ -384,6 +382,11 @@ cdef class Journal:
             self.carried_bytes += self.store.size - before
         self.carries = True
         return 0
+
+    cdef bint is_last_of(self, const head_t* head) except -1:
+        """Whether this is the last QUEUE or STATE of a queue that is leaving."""
+        _, described, stated = self.leaving[head.queue]
+        return (head.kind == QUEUE and head.position >= described) or (head.kind == STATE and head.position >= stated)
 
     cdef void fail(self) noexcept:
         """The store writes nothing more. Records of other stores that wait for it are never logged, so those stores have the

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t
 
 from xump_ext.message.headers cimport content_t
-from xump_ext.state.graph cimport entry_t, queue_t, store_t
+from xump_ext.state.graph cimport engine_t, entry_t, queue_t, store_t
 
 cdef enum:
     USUAL_BYTES = 4096      # what a bounce may add to a message, and a little more
@@ -19,6 +19,16 @@ cdef object no_room(queue_t* queue)
 cdef bint store_takes(queue_t* queue, content_t* content, int steps) noexcept
 # As `store_takes`, beside records of so many bytes.
 cdef bint store_takes_beside(queue_t* queue, content_t* content, int steps, int64_t others) noexcept
+# Whether it takes dead letters of so many bytes together, of which the largest has `largest`. If not, it is told that room is
+# wanted.
+cdef bint store_takes_letters(store_t* store, int64_t bytes, int64_t largest, int steps) noexcept
+# So much room is for dead letters that are on their way through a transit queue, until the run has ended that copies them.
+cdef void letters_promise(store_t* store, int64_t bytes) noexcept
+cdef void letters_forget(engine_t* engine) noexcept
+# The room that it has to have for that.
+cdef int64_t letters_want(const store_t* store, int64_t bytes, int64_t largest, int steps) noexcept
+# What a message takes as a dead letter.
+cdef int64_t letter_bytes(const content_t* content) noexcept
 # Whether it takes a record of so many bytes that replaces another one.
 cdef bint store_takes_bytes(store_t* store, int64_t bytes) noexcept
 cdef int64_t message_bytes(const content_t* content, bint linked) noexcept

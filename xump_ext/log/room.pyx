@@ -18,6 +18,7 @@ from xump_ext.log.writer cimport charge_of, enter_bytes, store_changed
 from xump_ext.memory.canaries cimport ROOM, strikes
 from xump_ext.records.kinds cimport RECORD_RARE, RECORD_TIMED, settle_record_t
 from xump_ext.state.constants cimport OWNED
+from xump_ext.state.graph cimport engine_t
 
 
 cdef bint store_has_room(queue_t* queue, content_t* content) noexcept:
@@ -75,6 +76,31 @@ cdef bint store_takes_beside(queue_t* queue, content_t* content, int steps, int6
         bytes += message_bytes(content, True)
         bytes += kept_bytes(store, bytes, steps)
     return takes(store, bytes + others)
+
+
+cdef bint store_takes_letters(store_t* store, int64_t bytes, int64_t largest, int steps) noexcept:
+    return takes(store, letters_want(store, bytes, largest, steps))
+
+
+cdef int64_t letters_want(const store_t* store, int64_t bytes, int64_t largest, int steps) noexcept:
+    return store.promised + bytes + kept_bytes(store, largest, steps)
+
+
+cdef void letters_promise(store_t* store, int64_t bytes) noexcept:
+    store.promised += bytes
+    store.engine.has_promised = True
+
+
+cdef void letters_forget(engine_t* engine) noexcept:
+    cdef store_t* store = engine.stores
+    engine.has_promised = False
+    while store != NULL:
+        store.promised = 0
+        store = store.next
+
+
+cdef int64_t letter_bytes(const content_t* content) noexcept:
+    return 2 * USUAL_BYTES + message_bytes(content, True)       # it is measured before it has bounced
 
 
 cdef bint store_takes_bytes(store_t* store, int64_t bytes) noexcept:

@@ -15,6 +15,7 @@ from xump_ext.message.content cimport checked_text, content_release
 from xump_ext.message.headers cimport expires_of
 from xump_ext.records.kinds cimport RECORD_RARE, RECORD_TIMED
 from xump_ext.route.answers cimport ANSWER_ACK, ANSWER_NACK, ANSWER_REJECT, answer_forget, answer_read
+from xump_ext.route.letter_room cimport LetterRoom
 from xump_ext.route.duplicates cimport duplicate_of, remember
 from xump_ext.route.ledger cimport can_enter, enter
 from xump_ext.route.letters cimport dead_letter_of, is_barred, letter_bars, letter_made, letter_trip, own_dead_letter
@@ -121,16 +122,21 @@ cdef class Admissions:
 
     cdef int prepare(self) except -1:
         """Does what may fail, before anything changes: reserves memory for the records of all messages, which are in one store;
-        and reads what the answers need, which is kept until they are carried out."""
+        reads what the answers need, which is kept until they are carried out; and sees that their dead letters have room."""
         cdef store_t* store = NULL
+        cdef LetterRoom room = LetterRoom() if self.answers else None
         cdef int64_t bytes = 0
         cdef Py_ssize_t i
         for i in range(self.count):
             if self.items[i].answer != NULL:
-                answer_read(self.engine, self.items[i].answer)
+                answer_read(self.engine, self.items[i].answer, room)
             elif self.items[i].queue != NULL and self.items[i].queue.durable:
                 store = self.items[i].queue.store
                 bytes += <int64_t> admission_bytes(self.items[i].content)
+        if room is not None and room.needs:
+            if store != NULL:
+                room.add_message(store, bytes)
+            room.check(self.engine)
         return 0 if store == NULL else log_reserve_all(store, bytes)
 
     # ---- the dry run

@@ -6,24 +6,30 @@ its own moment (a ttl of 0) follow when it has nothing else to do, and the run g
 
 In a store that was opened again, a message that falls due waits until its queue is released. That is its moment then, in order
 of due time.
+
+A message that expires waits, delayed, in the list `lacking` of its queue while a store has no room for its dead letter, or it
+cannot be read for that (`expire_in_room` in `requeue.pyx`). One that your program has longer than it may, and too often, stays
+with it, and is tried again each second.
 """
 
 from heapq import heapify, heappop, heappush
 
 from libc.stdint cimport uint8_t, uintptr_t
 
+from xump_ext.errors import StoreFull
 from xump_ext.log.fences cimport log_mark
 from xump_ext.memory.canaries cimport EXPIRY, strikes
+from xump_ext.message.times cimport later
 from xump_ext.route.holding cimport hold_for
-from xump_ext.route.ready cimport expiry_set, leave_ready
+from xump_ext.route.ready cimport leave_ready
 from xump_ext.state.queue_lists cimport mark_dirty, queue_list
-from xump_ext.route.requeue cimport forget_nack, nack_entry, requeue_entry, send_away
+from xump_ext.route.requeue cimport NACK_ASKS, expire_first, forget_nack, nack_entry, requeue_entry, send_away
 from xump_ext.select.credit cimport wake_where_room_varies
 from xump_ext.select.groups cimport group_enter
 from xump_ext.select.unrouted cimport apart_add, goes_apart
 from xump_ext.state.constants cimport (
-    BOUND, DELAYED, DIRTY, HISTORY, MOVED, NEVER, OFFERED, OVERFULL, REASON_EXPIRED, TAKEN, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY,
-    TIMER_MISSED, TIMER_RETRY, UNLIMITED, UNROUTED, WAITING,
+    DELAYED, DIRTY, HISTORY, MOVED, NEVER, OVERFULL, REASON_EXPIRED, TAKEN, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY,
+    TIMER_MISSED, TIMER_RETRY, TIMER_ROOM, UNLIMITED, UNROUTED, WAITING,
 )
 from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.extra cimport extra_free, is_first_delay
@@ -35,6 +41,9 @@ from xump_ext.state.run_queue cimport run_queue_push, run_queue_reserve
 from xump_ext.state.schedule cimport (
     schedule_add, schedule_behind, schedule_front, schedule_front_gone, schedule_next, schedule_pop, schedule_reserve,
 )
+
+
+cdef int64_t ROOM_RETRY_NS = 1_000_000_000
 
 
 cdef bint delay_ends(engine_t* engine) noexcept:
@@ -134,10 +143,16 @@ cdef int release_due(engine_t* engine, list queues) except -1:
                 elif due != NEVER:
                     overdue.append((due, timer != TIMER_EXPIRY, entry.sequence, <uintptr_t> entry, timer))
             entry = cursor_step(&at)
+    return do_overdue(engine, overdue)
+
+
+cdef int do_overdue(engine_t* engine, list overdue) except -1:
+    """Does what fell due before, each (moment, whether it is not an expiry, sequence, address of the entry, timer)."""
     heapify(overdue)
     while overdue:
         _, _, sequence, address, timer = heappop(overdue)
         entry = <entry_t*> <uintptr_t> address
+        entry.extra.timer = timer
         fall_due(engine, entry, timer)
         if timer == TIMER_DELAY and entry.extra.expires <= engine.time:     # its time was over before it is handed out
             heappush(overdue, (entry.extra.expires, False, sequence, address, TIMER_EXPIRY))
@@ -156,30 +171,33 @@ cdef tuple awaited(entry_t* entry):
 
 
 cdef int due_again(engine_t* engine, queue_t* queue) except -1:
+    cdef list overdue = []
     cdef cursor_t at = cursor_start(queue)
     cdef entry_t* entry = cursor_step(&at)
     queue.has_awaiting = False
     while entry != NULL:
-        if entry.extra != NULL and entry.extra.due == NEVER:
-            schedule_reserve(&engine.schedule, 1)
-            if entry.state == DELAYED and entry.extra.timer != TIMER_EXPIRY:
-                schedule_add(&engine.schedule, entry.extra, engine.time, entry.extra.timer)
-            elif entry.state == TAKEN and entry.extra.timer == TIMER_MISSED:
-                schedule_add(&engine.schedule, entry.extra, engine.time, TIMER_ACK)
-            elif is_still(entry, TIMER_EXPIRY) and not is_in_outlet(entry):
-                expiry_set(engine, entry)
+        timer = missed_timer(entry)
+        if timer != TIMER_MISSED and entry.extra.expires <= engine.time and timer != TIMER_ACK:
+            timer = TIMER_EXPIRY
+        if timer != TIMER_MISSED:
+            overdue.append((engine.time, timer != TIMER_EXPIRY, entry.sequence, <uintptr_t> entry, timer))
         entry = cursor_step(&at)
-    return 0
+    do_overdue(engine, overdue)
+    return expire_first(engine, queue)
 
 
-cdef bint is_in_outlet(const entry_t* entry) noexcept:
-    """Whether it is offered to a consumer that is called for it: it does not expire there."""
-    return (entry.state == OFFERED or entry.state == BOUND) and entry.below.offer.destination.outlet != NULL
+cdef int missed_timer(const entry_t* entry) noexcept:
+    """What fell due for an entry while it could not be read; TIMER_MISSED: nothing."""
+    if entry.extra == NULL or entry.extra.due != NEVER:
+        return TIMER_MISSED
+    if entry.state == TAKEN and entry.extra.timer == TIMER_MISSED:
+        return TIMER_ACK
+    return entry.extra.timer if entry.state == DELAYED and entry.extra.timer != TIMER_ROOM else TIMER_MISSED
 
 
 cdef int fall_due(engine_t* engine, entry_t* entry, int timer) except -1:
-    """A message that cannot be read from its store stays where it is; its queue is held. It falls due again when the queue is
-    released (`due_again`)."""
+    """A message that cannot be read from its store stays where it is, or waits in `lacking` if it has expired; its queue is held.
+    It falls due again when the queue is released (`due_again`)."""
     try:
         schedule_reserve(&engine.schedule, 2)
         run_queue_reserve(engine)
@@ -188,9 +206,11 @@ cdef int fall_due(engine_t* engine, entry_t* entry, int timer) except -1:
         elif timer == TIMER_DELAY:
             end_delay(engine, entry)
         elif timer == TIMER_ACK:
-            nack_entry(engine, entry, NEVER, False)
+            nack_entry(engine, entry, NEVER, False, NACK_ASKS)
         else:
             end_retry(engine, entry)
+    except StoreFull:               # it stays with your program, and is taken back when there is room for its dead letter
+        schedule_add(&engine.schedule, entry.extra, later(engine.time, ROOM_RETRY_NS), TIMER_ACK)
     except (OSError, KeyError) as error:        # a store raises these
         if timer == TIMER_ACK:
             entry.extra.timer = TIMER_MISSED        # else it looks like one that has no deadline

@@ -8,6 +8,8 @@ from xump_ext.state.constants cimport APART, DELAYED, QUEUED, SUSPENDED, WAITING
 from xump_ext.state.graph cimport engine_t, entry_t, extra_t, queue_t, waitset_t
 
 cdef int delay(engine_t* engine, entry_t* entry, int64_t due, uint8_t timer) except -1
+# The entry, which is in no list, has expired, and waits, delayed, until a store has room for its dead letter.
+cdef int wait_for_room(engine_t* engine, entry_t* entry) except -1
 cdef int deadline_set(engine_t* engine, entry_t* entry, int64_t timeout) except -1
 cdef void expiry_set(engine_t* engine, entry_t* entry) noexcept
 cdef int leave_ready(engine_t* engine, entry_t* entry) except -1

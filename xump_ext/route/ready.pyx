@@ -2,16 +2,18 @@
 
 from libc.stdint cimport int64_t, uint8_t
 
+from xump_ext.log.writer cimport touch
 from xump_ext.message.times cimport later
 from xump_ext.route.clock cimport time_of
 from xump_ext.select.credit cimport room_made
-from xump_ext.select.groups cimport group_part
+from xump_ext.select.groups cimport group_leave, group_part
 from xump_ext.select.unrouted cimport apart_remove
 from xump_ext.state.constants cimport (
-    APART, DELAYED, NEVER, OVERFULL, QUEUED, SUSPENDED, TIMER_ACK, TIMER_EXPIRY,
+    APART, DELAYED, NEVER, OVERFULL, QUEUED, SUSPENDED, TIMER_ACK, TIMER_EXPIRY, TIMER_ROOM,
 )
 from xump_ext.state.extra cimport extra_of
 from xump_ext.state.graph cimport engine_t, entry_t
+from xump_ext.state.index cimport list_append, list_remove
 from xump_ext.state.limits cimport count_bytes, count_delayed
 from xump_ext.state.queue_lists cimport queue_list
 from xump_ext.state.run_queue cimport forget_suspended, parked_forget
@@ -20,17 +22,39 @@ from xump_ext.state.schedule cimport schedule_add, schedule_cancel, schedule_res
 
 cdef int delay(engine_t* engine, entry_t* entry, int64_t due, uint8_t timer) except -1:
     """The entry, which is in no list, is delayed until then, or until it expires. The schedule has room for it."""
-    entry.state = DELAYED
-    count_delayed(entry, 1)
-    if entry.queue.drops_oldest:        # the limits count what is delayed, too
-        queue_list(engine, entry.queue, OVERFULL)
     if entry.extra.expires <= due:
         due = entry.extra.expires
         timer = TIMER_EXPIRY
+    become_delayed(engine, entry)
     if entry.queue.awaits_release:
         entry.queue.has_awaiting = True
     else:
         schedule_add(&engine.schedule, entry.extra, due, timer)
+    return 0
+
+
+cdef int wait_for_room(engine_t* engine, entry_t* entry) except -1:
+    schedule_cancel(&engine.schedule, entry.extra)
+    group_leave(engine, entry)          # it keeps nobody waiting
+    become_delayed(engine, entry)
+    if entry.queue.durable:
+        touch(entry.queue)              # its frontier may be past it now
+    entry.holder = NULL
+    entry.extra.ended.retry = NEVER
+    if entry.queue.awaits_release:
+        entry.queue.has_awaiting = True
+    else:
+        entry.extra.timer = TIMER_ROOM
+        list_append(&entry.queue.lacking, entry)
+        engine.lacks_room = True
+    return 0
+
+
+cdef int become_delayed(engine_t* engine, entry_t* entry) except -1:
+    entry.state = DELAYED
+    count_delayed(entry, 1)
+    if entry.queue.drops_oldest:        # the limits count what is delayed, too
+        queue_list(engine, entry.queue, OVERFULL)
     return 0
 
 
@@ -74,6 +98,9 @@ cdef bint detach_marked(engine_t* engine, entry_t* entry) except -1:
         group_part(entry)
         if entry.state == DELAYED:
             count_delayed(entry, -1)
+            if entry.extra.timer == TIMER_ROOM:
+                entry.extra.timer = TIMER_EXPIRY
+                list_remove(&entry.queue.lacking, entry)
             return True
         count_bytes(entry, -1)
     return False

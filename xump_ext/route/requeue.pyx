@@ -10,10 +10,12 @@ from libc.stdlib cimport calloc
 from xump_ext.log.fences cimport log_mark
 from xump_ext.message.times cimport later
 from xump_ext.route.clock cimport time_of
+from xump_ext.route.holding cimport hold_for
 from xump_ext.route.ledger cimport dead_letter
+from xump_ext.route.letter_room cimport letter_fits, letter_room
 from xump_ext.route.letters cimport dead_letter_of
 from xump_ext.route.offering cimport forget_delivery, room_left, unbind, window_left
-from xump_ext.route.ready cimport delay, expiry_set, leave_ready
+from xump_ext.route.ready cimport delay, expiry_set, leave_ready, wait_for_room
 from xump_ext.route.settling cimport DELETED, copy_nack, end, nacked
 from xump_ext.state.queue_lists cimport mark_dirty, queue_list
 from xump_ext.select.credit cimport selector_wake, waiting_add
@@ -21,8 +23,9 @@ from xump_ext.select.groups cimport group_enter
 from xump_ext.select.unrouted cimport apart_add, goes_apart, kept_add, kept_try
 from xump_ext.state.constants cimport (
     BOUND, BROKEN, FOREIGN, HOME_KEPT, HOME_PARKED, HOME_WAITING, MOVED, NACKED, NEVER, OFFERED, OVERFULL, REASON_DELIVERY_LIMIT,
-    REASON_EXPIRED, REDELIVERED, RETURNED, TAKEN, TIMER_RETRY, UNLIMITED, UNROUTED,
+    REASON_EXPIRED, REASON_REJECTED, REDELIVERED, RETURNED, TAKEN, TIMER_RETRY, UNLIMITED, UNROUTED,
 )
+from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.extra cimport extra_of
 from xump_ext.state.graph cimport PUTS_UNDER, queue_t, selector_t, visited_t, waitset_t
 from xump_ext.state.index cimport list_remove
@@ -92,10 +95,11 @@ cdef int recall(engine_t* engine, entry_t* entry) except -1:
 
 cdef int send_away(engine_t* engine, entry_t* entry, int reason) except -1:
     """Dead-letters or drops an entry that your program does not have: it is ready, bound, delayed or offered. If it cannot be
-    read for its dead letter, this raises, and nothing has changed."""
+    read for its dead letter, this raises, and nothing has changed; but one that expires waits then, as for room."""
     cdef queue_t* namer
     cdef visited_t* visited
-    if dead_letter_of(engine, entry, &namer) != NULL:
+    cdef bint ends = reason != REASON_EXPIRED or can_expire(engine, entry)
+    if ends and dead_letter_of(engine, entry, &namer) != NULL:
         content_at(entry)
     visited = visited_share(suspended_visited(engine, entry))       # it may have entered in this run
     try:
@@ -106,7 +110,7 @@ cdef int send_away(engine_t* engine, entry_t* entry, int reason) except -1:
             room_left(engine, entry)
         else:
             leave_ready(engine, entry)
-        return dead_letter(engine, entry, reason, None, visited)
+        return dead_letter(engine, entry, reason, None, visited) if ends else wait_for_room(engine, entry)
     finally:
         visited_release(engine, visited)
 
@@ -116,8 +120,8 @@ cdef int requeue_entry(engine_t* engine, entry_t* entry) except -1:
     if not is_in_reach(entry):      # its store was closed, and its queue is about to end
         count_ready(entry, 1)
         return returning_add(entry)
-    if expires_now(engine, entry):
-        return dead_letter(engine, entry, REASON_EXPIRED, None, NULL)
+    if returns_not(engine, entry, False):
+        return expire_released(engine, entry)
     if entry.queue.durable:
         log_mark(entry)
     if entry.queue.groups != NULL and not entry.queue.dying:
@@ -133,13 +137,52 @@ cdef int requeue_entry(engine_t* engine, entry_t* entry) except -1:
     return mark_returned(engine, entry.queue)
 
 
-cdef bint expires_now(engine_t* engine, entry_t* entry) except -1:
-    """Whether the time of an entry that was released is over, so that it expires. One that cannot be read for its dead letter
-    waits again: it falls due at once, and its queue is held for it (`due.pyx`)."""
+cdef int expire_released(engine_t* engine, entry_t* entry) except -1:
+    """The time of an entry is over that was released, so it is in no list."""
+    if can_expire(engine, entry):
+        return dead_letter(engine, entry, REASON_EXPIRED, None, NULL)
+    if entry.queue.durable:
+        log_mark(entry)
+    return wait_for_room(engine, entry)
+
+
+cdef int expire_in_room(engine_t* engine) except -1:
+    if engine.lacks_room:
+        engine.lacks_room = False
+        for handle in (<dict> engine.queues).values():
+            expire_first(engine, (<QueueRef> handle).queue)
+    return 0
+
+
+cdef int expire_first(engine_t* engine, queue_t* queue) except -1:
+    """What waits in the queue for room for its dead letter goes on, the first ones first, as far as there is room."""
+    cdef entry_t* entry = queue.lacking.head
+    while entry != NULL and can_expire_now(engine, entry):
+        leave_ready(engine, entry)
+        dead_letter(engine, entry, REASON_EXPIRED, None, NULL)
+        entry = queue.lacking.head
+    if entry != NULL:
+        engine.lacks_room = True
+    return 0
+
+
+cdef bint can_expire(engine_t* engine, entry_t* entry) except -1:
+    """Whether an entry whose time is over can end now. Those of its queue that wait for that have the first turn."""
+    expire_first(engine, entry.queue)
+    return entry.queue.lacking.count == 0 and can_expire_now(engine, entry)
+
+
+cdef bint can_expire_now(engine_t* engine, entry_t* entry) except -1:
+    """Whether it can be read for its dead letter, and a store has room for that. Its queue is held if it cannot be read."""
     cdef queue_t* namer
-    if entry.extra == NULL or entry.extra.expires > time_of(engine):
+    try:
+        if dead_letter_of(engine, entry, &namer) == NULL:
+            return True
+        content_at(entry)
+        return letter_fits(engine, entry, REASON_EXPIRED)
+    except (OSError, KeyError) as error:        # a store raises these
+        hold_for(engine, entry.queue, error)
         return False
-    return dead_letter_of(engine, entry, &namer) == NULL or can_be_read(entry)
 
 
 cdef int go_home(engine_t* engine, entry_t* entry) except -1:
@@ -170,8 +213,8 @@ cdef inline int over_limit_look(engine_t* engine, queue_t* queue) except -1:
 
 cdef int retry_later(engine_t* engine, entry_t* entry, int64_t delay_ns) except -1:
     """Lets an entry that was released wait, delayed, before it is ready again. If its time was over meanwhile, it expires now."""
-    if expires_now(engine, entry):
-        return dead_letter(engine, entry, REASON_EXPIRED, None, NULL)
+    if returns_not(engine, entry, False):
+        return expire_released(engine, entry)
     if entry.queue.durable:
         log_mark(entry)
     schedule_reserve(&engine.schedule, 1)
@@ -221,18 +264,20 @@ cdef int note_nack(engine_t* engine, entry_t* entry) except -1:
     return copy_nack(engine, entry, engine.nacks)
 
 
-cdef int nack_entry(engine_t* engine, entry_t* entry, int64_t delay_ns, bint by_hand) except -1:
+cdef int nack_entry(engine_t* engine, entry_t* entry, int64_t delay_ns, bint by_hand, int how) except -1:
     """Returns the message to its old place, or dead-letters it if your program has taken it too often (rule 10).
 
     `delay_ns`: how long it is delayed there; NEVER: as the queue says, or the nearest one upstream that still waits for its
     payment and says so. Then the message is recalled to that queue, and waits there. `by_hand`: your program nacks it, and the
-    same iteration does not get it again.
+    same iteration does not get it again. `how`: NACK_ASKS ..
     """
-    cdef bint over_limit = is_over_limit(entry)
+    cdef bint over_limit = how != NACK_RETURNS and is_over_limit(entry)
     cdef entry_t* holder = entry if over_limit else returns_as(entry, &delay_ns)
     cdef bint ended = False
-    if return_reads(engine, holder, over_limit):
-        content_at(holder)          # it may be unreadable, so this comes before any change
+    if how == NACK_ASKS:
+        prepare_return(engine, holder, over_limit)
+    elif how == NACK_RETURNS and not returns_not(engine, holder, False) and return_reads(engine, holder, False):
+        content_at(holder)
     try:
         recall(engine, holder)
         if over_limit:
@@ -265,13 +310,25 @@ cdef entry_t* returns_as(entry_t* entry, int64_t* delay_ns) noexcept:
     return entry if holder == NULL else holder
 
 
+cdef int prepare_return(engine_t* engine, entry_t* entry, bint refused) except -1:
+    if return_reads(engine, entry, refused):
+        content_at(entry)
+        if returns_not(engine, entry, refused):
+            letter_room(engine, entry, REASON_REJECTED if refused else REASON_EXPIRED)
+    return 0
+
+
 cdef bint return_reads(engine_t* engine, entry_t* entry, bint refused) except -1:
     cdef queue_t* namer
     if not is_in_reach(entry):
         return False
-    if refused or (entry.extra != NULL and entry.extra.expires <= time_of(engine)):
+    if returns_not(engine, entry, refused):
         return dead_letter_of(engine, entry, &namer) != NULL
     return entry.queue.limit_bytes != UNLIMITED and (entry.extra == NULL or entry.extra.body_bytes == 0)    # its size counts
+
+
+cdef bint returns_not(engine_t* engine, const entry_t* entry, bint refused) except -1:
+    return refused or (entry.extra != NULL and entry.extra.expires <= time_of(engine))
 
 
 cdef int64_t retry_delay_of(const queue_t* queue, uint32_t delivery_count) noexcept:

@@ -18,6 +18,7 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.log.append cimport log_hands
 from xump_ext.log.fences cimport log_mark, log_routed
+from xump_ext.log.room cimport letters_forget
 from xump_ext.log.writer cimport touch
 from xump_ext.memory.heap cimport heap_root, heap_t, node_t
 from xump_ext.route.copies cimport make_copies
@@ -25,6 +26,7 @@ from xump_ext.route.due cimport delay_ends, do_due, something_is_due
 from xump_ext.route.gather cimport gather_dirty, may_act, parked_look, parked_place, rematch_returned, run_queue_postpone
 from xump_ext.route.holding cimport wake_everything
 from xump_ext.route.ledger cimport dead_letter, letters_would_take, take
+from xump_ext.route.requeue cimport expire_in_room
 from xump_ext.route.ready cimport leave_ready
 from xump_ext.route.settling cimport PROCESSED, settle
 from xump_ext.route.oldest cimport drop_oldest
@@ -79,7 +81,10 @@ cdef int run(engine_t* engine) except -1:
                 steps(engine)
                 if engine.schedule.soonest > engine.until or not delay_ends(engine):
                     break
-            ended = True
+            if engine.has_promised and engine.building == 0:
+                letters_forget(engine)
+                expire_in_room(engine)      # others were promised more than they took
+            ended = not engine.has_promised or engine.building != 0
         except MemoryError:
             engine.at_rest = BROKEN
             raise

@@ -143,6 +143,7 @@ cdef enum:
     TIMER_DELAY = 1         # the delay that it entered with ends
     TIMER_RETRY = 2         # the delay of its retry ends
     TIMER_ACK = 3           # the time in which your program had to answer ends
+    TIMER_ROOM = 5          # in no schedule: it has expired, and waits for room for its dead letter
     TIMER_MISSED = 4        # in no schedule: that time has ended, and the message could not be read to be taken back
 
 cdef enum:

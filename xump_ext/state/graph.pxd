@@ -451,6 +451,7 @@ cdef struct queue_t:        # 1,024 bytes at most: larger cells are not of a sla
     uint8_t has_awaiting     # … and there is such a thing; or something could not be read when it fell due, and waits for that
     uint8_t hands_unsaid     # your program took messages by hand that are not routed, and the log does not say so
     list_t by_hand           # entries that your program took without a selector
+    list_t lacking           # entries that have expired and wait, delayed, for room for their dead letters
     int64_t ttl              # ns; NEVER: none
     int64_t* retry_delays    # ns, of the first delivery, the second …; NULL: none of its own
     uint32_t retry_count
@@ -511,7 +512,7 @@ cdef struct store_t:        # a durable store, whose log is gathered here
     void* handle            # Journal
     content_t* (*fetch)(entry_t* entry) except NULL  # a new reference to the content of an entry that is in the store
     void* queues            # dict of numbers to addresses of queues
-    void* leaving           # dict: number of a deleted queue whose end waits behind a fence -> its name
+    void* leaving           # dict: number of a deleted queue whose end waits behind a fence -> (its name, …): log/journal.pxd
     void* departed          # dict: name of a deleted queue -> (its number, the group of its end; 0 behind a fence)
     char* data              # the open group
     uint64_t size
@@ -544,6 +545,7 @@ cdef struct store_t:        # a durable store, whose log is gathered here
     bint ends_astray        # one of them may stand before a message that it ends
     bint failed             # nothing more is written to it
     bint is_incomplete      # it has failed since there was no memory for a record
+    int64_t promised        # bytes of room, to dead letters that are still to be copied into it by a transit queue
     bint leaving_engine     # it is being deleted: nothing more enters it
     uint32_t refused        # a message upstream waits for room in it: 1 + `size_top`, the highest when one was refused; 0: none
 
@@ -611,6 +613,10 @@ cdef struct engine_t:
     bint gone_held           # whether its end, or that it was copied, waits behind fences: a crash may bring it back
     content_t* original      # what is copied, while its entry has one with a further address; mostly NULL
     bint copies_leave        # a copy of the message that is being copied goes to another store than the message is in
+    store_t* wanting         # the store that had no room for dead letters, when a call raised StoreFull for that; or NULL
+    int64_t wanted           # bytes that it should have had
+    bint has_promised        # a store has promised room to dead letters in this run
+    bint lacks_room          # a queue has such that wait for room for their dead letters
     bint store_failed        # one of the durable stores has failed, or did before it was deleted
     void* claim              # Owner that the next entry gets, or NULL
     void* owners             # dict of an entry's address to its Owner: the durable message that hears of its end
