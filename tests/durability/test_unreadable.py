@@ -254,3 +254,86 @@ def test_a_batch_that_cannot_be_bounced_stays_in_the_hands():
         batch.nack()
         assert engine.queues["dead"].ready == 30
         engine.check()
+
+
+def test_a_delay_that_ended_while_its_message_could_not_be_read_ends_at_the_release(clock):
+    def opened_with_keys():
+        engine = opened(clock=clock)
+        with engine.building():
+            engine.create_queue("q", store="l", group=field("headers.k"))
+            engine.create_selector("q", when=always, do=deliver("d"), credit=10)
+        return engine
+
+    with opened_with_keys() as engine:
+        engine.publish("q", "m", b"", {"k": "1"}, delay=10)
+        engine.publish("q", "n", b"", {"k": "2"}, delay=10)
+    clock.tick(20)
+    FailingShelf.unreadable.add(("l", 1))
+    with opened_with_keys() as engine:
+        queue = engine.queues["q"]
+        assert queue.held and queue.delayed == 1
+        engine.check()
+        FailingShelf.unreadable.clear()
+        queue.release()
+        engine.check()
+        assert not queue.held and [delivery.message.address for delivery in engine.take(10)] == ["m", "n"]
+
+
+def expiring(clock, do, credit):
+    """An engine that has opened queue `a` with a message that expires in 10 seconds, and is on the disk only."""
+    with opened("other l", clock=clock) as engine:
+        engine.create_queue("a", store="l", dead_letter="dead")
+        engine.publish("a", "m", BODY % 1, ttl=10)
+        for number in range(20):
+            engine.publish("other", "o", BODY % number)
+    engine = opened(clock=clock)
+    with engine.building():
+        engine.create_queue("dead")
+        engine.create_queue("r")
+        engine.create_selector("a", when=always, do=do, credit=credit)
+    return engine
+
+
+def lose(engine, clock):
+    """The message's time is over, and it cannot be read."""
+    for number in range(1, 21):
+        engine.queues["other"].fetch(number)        # what was read last are others
+    clock.tick(20)
+    FailingShelf.unreadable.add("l")
+
+
+def find(engine, queue):
+    """It can be read again: nobody is handed it, before the release or after it."""
+    engine.check()
+    assert queue.held and queue.delayed == 1 and engine.queues["dead"].ready == 0
+    FailingShelf.unreadable.clear()
+    assert engine.take(5) == []
+    queue.release()
+    engine.check()
+    assert engine.take(5) == [] and engine.queues["r"].ready == 0 and engine.queues["dead"].ready == 1
+
+
+def test_what_expired_unread_while_it_was_offered_is_not_handed_out(clock):
+    with expiring(clock, deliver("d"), 5) as engine:
+        lose(engine, clock)
+        engine.tick()
+        find(engine, engine.queues["a"])
+
+
+def test_what_expired_unread_downstream_is_not_handed_out(clock):
+    with expiring(clock, move_to("r"), 1) as engine:
+        assert engine.get("r").message.address == "m"
+        engine.create_selector("a", when=always, do=deliver("d"), credit=5)
+        lose(engine, clock)
+        queue = engine.queues["a"]
+        engine.delete_queue("r")
+        engine.create_queue("r")
+        find(engine, queue)
+
+
+def test_what_expired_unread_does_not_move_on_at_the_release(clock):
+    with expiring(clock, move_to("r"), 0) as engine:
+        lose(engine, clock)
+        engine.tick()
+        engine.selectors[1].grant(5)
+        find(engine, engine.queues["a"])

@@ -16,6 +16,7 @@ from tests.memory.failing_malloc import outcomes_of, tell_outcomes
 from xump import Closed, Engine, StoreFailed, always, deliver
 
 LARGE = bytes(1 << 20)      # more than the buffer has at first
+SMALL, EVERYWHERE = bytes(4560), 55      # together they just fit into the buffer
 MANY = 600                  # more ends than are written as they come
 
 
@@ -58,16 +59,29 @@ def ack_many(engine, deliveries):
     return {}, range(0, MANY, 2)
 
 
-CALLS = {call.__name__: call for call in (publish, publish_many, publish_batch, ack_many, reject_some, nack_batch)}
+def publish_everywhere(engine, deliveries):
+    """The last records of the group say the states of all these queues, and do not fit into the buffer."""
+    del deliveries
+    with engine.transaction() as transaction:
+        for number in range(EVERYWHERE):
+            transaction.publish(f"q{number}", "x", SMALL)
+    return {f"q{number}": Counter([SMALL]) for number in range(EVERYWHERE)}, ()
 
 
-def filled(path):
+CALLS = {call.__name__: call
+         for call in (publish, publish_many, publish_batch, ack_many, reject_some, nack_batch, publish_everywhere)}
+
+
+def filled(path, queues):
     """The engine, the deliveries of its first queue, and what is in its queues."""
     engine = Engine()
     engine.create_store("s", "ring", path=path, durability="sync")
     engine.create_queue("dead", store="s")
     engine.create_queue("q", store="s", dead_letter="dead")
     engine.create_queue("few", store="s", dead_letter="dead", delivery_limit=1)
+    with engine.building():
+        for number in range(queues):
+            engine.create_queue(f"q{number}", store="s")
     engine.publish_many("q", [("x", b"%d" % number) for number in range(MANY)])
     engine.publish_many("few", [("x", b"%d" % number) for number in range(20)])
     engine.create_selector("q", when=always, do=deliver("d"), credit=MANY)
@@ -86,7 +100,7 @@ def one(name, at, ever, shim):
     """What happened: "done", "unchanged", "failed" or "shut"; and how many allocations failed."""
     with tempfile.TemporaryDirectory() as folder:
         path = folder + "/s"
-        engine, deliveries = filled(path)
+        engine, deliveries = filled(path, EVERYWHERE if name == "publish_everywhere" else 0)
         raised, came, gone = None, {}, ()
         shim.fail_at(at, ever)
         try:
@@ -113,7 +127,8 @@ def one(name, at, ever, shim):
 
 def check_contents(found, came, gone, outcome, where):
     """All that was confirmed is there. If nothing had changed, that is all."""
-    before = {"q": Counter(b"%d" % number for number in range(MANY) if number not in gone),
+    before = {name: Counter() for name in found}
+    before |= {"q": Counter(b"%d" % number for number in range(MANY) if number not in gone),
               "few": Counter(b"%d" % number for number in range(20)), "dead": Counter()}
     if where[0] == "nack_batch" and outcome == "done":
         before["few"] = Counter()

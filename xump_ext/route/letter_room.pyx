@@ -70,8 +70,8 @@ cdef store_t* letter_store(engine_t* engine, entry_t* entry, int reason, int* st
 
 
 cdef object no_room_for_letters(store_t* store):
-    return StoreFull(f"store {(<Journal> store.handle).name!r} has no room for the dead letters that this makes: {store.room} bytes "
-                     "are left; answer fewer messages at once, take messages out, or allow it more bytes")
+    return StoreFull(f"store {(<Journal> store.handle).name!r} has no room for the dead letters that this makes: {store.room} "
+                     "bytes are left; answer fewer messages at once, take messages out, or allow it more bytes")
 
 
 cdef class LetterRoom:

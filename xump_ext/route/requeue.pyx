@@ -29,7 +29,7 @@ from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.extra cimport extra_of
 from xump_ext.state.graph cimport PUTS_UNDER, queue_t, selector_t, visited_t, waitset_t
 from xump_ext.state.index cimport list_remove
-from xump_ext.state.lazy_content cimport can_be_read, content_at, is_in_reach
+from xump_ext.state.lazy_content cimport content_at, is_in_reach
 from xump_ext.state.limits cimport count_ready
 from xump_ext.state.offers cimport offer_remove
 from xump_ext.state.run_queue cimport suspended_visited
@@ -168,8 +168,11 @@ cdef int expire_first(engine_t* engine, queue_t* queue) except -1:
 
 cdef bint can_expire(engine_t* engine, entry_t* entry) except -1:
     """Whether an entry whose time is over can end now. Those of its queue that wait for that have the first turn."""
-    expire_first(engine, entry.queue)
-    return entry.queue.lacking.count == 0 and can_expire_now(engine, entry)
+    if not entry.queue.has_awaiting:        # else the first of them could not be read, and waits for the release
+        expire_first(engine, entry.queue)
+        if entry.queue.lacking.count:
+            return False
+    return can_expire_now(engine, entry)
 
 
 cdef bint can_expire_now(engine_t* engine, entry_t* entry) except -1:
