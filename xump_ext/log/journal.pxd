@@ -15,7 +15,8 @@ cdef class Journal:
     cdef readonly str name
     cdef dict queues                # number -> address of the queue_t
     cdef readonly Map map           # of the store
-    cdef dict leaving               # number of a deleted queue whose GONE waits behind a fence -> (its name, where its last QUEUE is, its last STATE)
+    # number of a deleted queue whose GONE waits behind a fence -> (its name, where its last QUEUE is, and its last STATE)
+    cdef dict leaving
     cdef dict departed              # name of a deleted queue -> (its number, the group of its GONE; 0 behind a fence)
     cdef uint32_t last_number       # the highest that was issued
     cdef uint64_t synced            # position up to which the log was synced …
