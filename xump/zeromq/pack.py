@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xump import always, deliver
+from xump import StoreFull, always, deliver
 from xump_ext.zeromq.packing import unpack
 
 if TYPE_CHECKING:
@@ -88,7 +88,10 @@ class Pack:
         if delivery is not None and redispatch:
             delivery.nack()                     # counts towards the delivery limit; deleting the selector alone does not
         elif delivery is not None:
-            delivery.reject("worker died")
+            try:
+                delivery.reject("worker died")
+            except StoreFull:                   # there is no room for its dead letter: another worker gets it
+                delivery.nack()
         worker.selector.delete(recall=False)    # a reply of Titanic's that has no room keeps its request
 
     @property

@@ -5,13 +5,15 @@ import hashlib
 import hmac
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
 import xump.aio
 from tests.broker.http.conftest import OK, Client, answer
 from tests.broker.http.test_websub import ask, confirm, subscriptions, topic_of, until
-from xump import Engine, always, deliver
+from tests.durability import log_in_memory        # noqa: F401 (it registers `log shelf`)
+from xump import Engine, StoreFull, always, deliver
 from xump.broker import Broker
 from xump.broker.http import cloudevents, outgoing, targets, webhooks
 
@@ -89,6 +91,20 @@ def test_what_is_never_accepted_is_a_dead_letter(engine, web, target):
 
 def served(engine):
     return sum(selector.counters()["served"] for selector in list(engine.selectors.values()))
+
+
+def test_what_finds_no_room_for_its_dead_letter_is_sent_again(engine):
+    engine.create_store("s", "log shelf", path="webhooks", bytes_max=300_000)
+    engine.create_queue("dead", store="s")
+    jobs = engine.create_queue("jobs", store="s", dead_letter="dead")
+    engine.create_selector("jobs", when=always, do=deliver("d"), credit=1000)
+    with suppress(StoreFull):
+        while True:
+            jobs.publish("x", bytes(1000))
+    for delivery in engine.take(1000):
+        outgoing._bury(delivery, "refused")
+    assert jobs.delayed > 100 and not jobs.outstanding
+    engine.check()
 
 
 def test_what_cannot_be_sent_comes_again_later(engine, web, target, monkeypatch):

@@ -25,7 +25,7 @@ import xump.aio
 from xump.broker.http import cloudevents
 from xump.broker.http.targets import beginning, check_target
 from xump.broker.patience import in_steps, not_waiting
-from xump.errors import Closed, StaleDelivery, XumpError
+from xump.errors import Closed, StaleDelivery, StoreFull, XumpError
 
 if TYPE_CHECKING:
     from xump.broker.http.webhooks import Webhooks
@@ -171,13 +171,21 @@ class Outgoing:
         queue, count = delivery.queue, delivery.delivery_count
         if queue.delivery_limit is None and count >= ATTEMPTS_MAX:
             self.counts["dead"] += 1
-            _answer(lambda: delivery.reject(f"{self.url}: {why}"))
+            _answer(lambda: _bury(delivery, f"{self.url}: {why}"))
         elif retry_after is not None and retry_after.isascii() and retry_after.isdigit():
             _answer(lambda: delivery.nack(delay=min(float(retry_after), RETRY_AFTER_MAX)))
         elif queue.retry_delay is None:
             _answer(lambda: delivery.nack(delay=RETRY_SECONDS[min(count, len(RETRY_SECONDS)) - 1]))
         else:
             _answer(delivery.nack)
+
+
+def _bury(delivery: Delivery, why: str) -> None:
+    """To the dead letters; if a store has no room for that, it is sent once more later."""
+    try:
+        delivery.reject(why)
+    except StoreFull:
+        delivery.nack(delay=RETRY_SECONDS[-1])
 
 
 def _answer(call: Callable[[], None]) -> None:
