@@ -44,10 +44,10 @@ def wired():
 
 
 def seen(process):
-    """The numbers in the queue, and what is staged or entering."""
+    """The numbers in the queue, and the queues that messages are entering."""
     with Client(process.url) as client:
         found = client.browse("q", columns=["headers"], headers={"n": "int64"}).read_all().column("headers").to_pylist()
-        entering = [one for one in client.queues() if one["entering"] or one["name"].startswith("xump.staging/")]
+        entering = [one for one in client.queues() if one["entering"]]
     return [one["n"] for one in found], entering
 
 
