@@ -8,7 +8,7 @@ from xump import INFINITE, Engine, always, move_to
 from xump.store_types import register_store
 
 
-class CleanedShelf(Shelf):
+class SweptShelf(Shelf):
     """`old[path]`: so many of its oldest groups are to be copied forward; `begins[path]`: where the log begins then."""
 
     old, begins = {}, {}
@@ -31,19 +31,19 @@ class CleanedShelf(Shelf):
         return 1 << 40
 
 
-register_store("cleaned shelf", CleanedShelf)
+register_store("swept shelf", SweptShelf)
 
 
 @pytest.fixture(autouse=True)
 def fresh():
-    for kept in (LOGS, CleanedShelf.old, CleanedShelf.begins):
+    for kept in (LOGS, SweptShelf.old, SweptShelf.begins):
         kept.clear()
 
 
 def opened(suffix=""):
     engine = Engine()
     for name in "lr":
-        engine.create_store(name, "cleaned shelf", path=name + suffix)
+        engine.create_store(name, "swept shelf", path=name + suffix)
     return engine
 
 
@@ -64,14 +64,14 @@ def test_a_leaving_queue_has_its_last_state_also_in_a_cleaned_log(is_cleaned):
         engine.publish("a", "m")        # on its way to `r`, which is not synced
         engine.delete_queue("c")
         if is_cleaned:
-            CleanedShelf.old["l"] = groups
+            SweptShelf.old["l"] = groups
         commit(engine, "l")
         commit(engine, "l")
         engine.check()
         for name in "lr":
             written, synced = LOGS[name]
             LOGS[name + " after"] = [list(written[:synced]), synced]
-            CleanedShelf.begins[name + " after"] = CleanedShelf.begins.get(name, 0)
+            SweptShelf.begins[name + " after"] = SweptShelf.begins.get(name, 0)
         with opened(" after") as crashed:
             assert crashed.stats()["queues"]["c"]["entered"] == 5
             with crashed.building():

@@ -58,7 +58,7 @@ class Channel:
         self.unacked = Unacked(self.vhost.engine)
         """Messages that were sent and not settled, by tag."""
         self.settling = Settling(self)
-        """What of them is settled."""
+        """Its acks, nacks and rejects."""
         self.last_queue = ""
         """The queue that was declared last here, which an empty name means."""
         self.prefetch = 0

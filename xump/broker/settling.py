@@ -22,13 +22,17 @@ class Row(NamedTuple):
     """A row of the decoder that was kept."""
 
     kind: int
+    """`KIND_ACK`, `KIND_NACK` or `KIND_REJECT`."""
     tag: int
+    """The delivery tag."""
     multiple: bool
+    """Whether all tags up to this one are meant; 0: all."""
     requeue: bool
+    """Whether the messages return to their queues."""
 
 
 class Settling:
-    """What a channel settles."""
+    """The acks, nacks and rejects of a channel."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

@@ -185,7 +185,7 @@ cdef class Unacked:
                 tried = self.count
 
     cdef bint make_room(self) except -1:
-        """What was settled so far is a call of its own. The engine is left meanwhile."""
+        """Let the store make room. All that was settled so far is a call of its own; the engine is left meanwhile."""
         cdef engine_t *engine = &self.core.e
         cdef store_t *store = engine.wanting
         cdef int64_t wanted = engine.wanted

@@ -249,7 +249,7 @@ cdef class DeliveryBatch:
         return 0
 
     cdef int nack_rows(self, list rows) except -1:
-        """What was taken too often is dead-lettered; if there is no room for that, all of them return."""
+        """Those that were taken too often are dead-lettered; if there is no room for that, all of them return."""
         try:
             return self.nack_at_once(rows, ANSWER_NACK)
         except StoreFull:

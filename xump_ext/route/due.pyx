@@ -187,7 +187,7 @@ cdef int due_again(engine_t* engine, queue_t* queue) except -1:
 
 
 cdef int missed_timer(const entry_t* entry) noexcept:
-    """What fell due for an entry while it could not be read; TIMER_MISSED: nothing."""
+    """The timer that fell due for an entry while it could not be read; TIMER_MISSED: none."""
     if entry.extra == NULL or entry.extra.due != NEVER:
         return TIMER_MISSED
     if entry.state == TAKEN and entry.extra.timer == TIMER_MISSED:

@@ -155,7 +155,7 @@ cdef int expire_in_room(engine_t* engine) except -1:
 
 
 cdef int expire_first(engine_t* engine, queue_t* queue) except -1:
-    """What waits in the queue for room for its dead letter goes on, the first ones first, as far as there is room."""
+    """Messages of the queue that wait for room for their dead letters go on, the first ones first, as far as there is room."""
     cdef entry_t* entry = queue.lacking.head
     while entry != NULL and can_expire_now(engine, entry):
         leave_ready(engine, entry)

@@ -51,10 +51,10 @@ class Call:
         self.is_out = False
         """Whether its user has other permissions by now, or none."""
         self._context = context
-        headers = context.get_middleware(MIDDLEWARE)
-        self.user: User = face.access.user_of(headers.get("authorization"), access.is_here(self.peer))
+        self._headers = context.get_middleware(MIDDLEWARE)
+        self.user: User = face.access.user_of(self._headers.get("authorization"), access.is_here(self.peer))
         """Whose it is."""
-        self.vhost: Vhost = vhost_for(face, self.user, access.vhost_of(headers.get("xump-vhost")))
+        self.vhost: Vhost = vhost_for(face, self.user, access.vhost_of(self._headers.get("xump-vhost")))
         """The virtual host that it is for."""
 
     @property

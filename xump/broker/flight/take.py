@@ -59,10 +59,9 @@ class Taking:
         session, taken = options.get("session"), options.get("take")
         if set(options) - {"take", "session", "credit", "timeout"} or not isinstance(session, str) or not session:
             raise ValueError(f"a ticket that takes has `take`, `session` and perhaps credit, timeout; got {options!r}")
-        credit, timeout = options.get("credit", 1000), options.get("timeout")
-        credit_max = call.face.limits.unacked_max
-        if type(credit) is not int or not 1 <= credit <= credit_max:
-            raise ValueError(f"credit={credit!r}: expected 1 to {credit_max} (Limits.unacked_max)")
+        credit, timeout, most = options.get("credit", 1000), options.get("timeout"), call.face.limits.unacked_max
+        if type(credit) is not int or not 1 <= credit <= most:
+            raise ValueError(f"credit={credit!r}: expected 1 to {most} (Limits.unacked_max)")
         if timeout is not None and (type(timeout) not in (int, float) or not timeout >= 0):
             raise ValueError(f"timeout={timeout!r}: expected seconds")
         self._call = call
