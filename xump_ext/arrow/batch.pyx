@@ -264,7 +264,7 @@ cdef class DeliveryBatch:
     cdef int nack_at_once(self, list rows, int kind) except -1:
         """All of them, or none if it raises."""
         cdef Py_ssize_t i, count = len(rows)
-        cdef LetterRoom room = LetterRoom()
+        cdef LetterRoom room = LetterRoom.__new__(LetterRoom)
         cdef answer_t* answers = <answer_t*> calloc(count + 1, sizeof(answer_t))
         if answers == NULL:
             raise MemoryError()

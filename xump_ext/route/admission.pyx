@@ -124,7 +124,7 @@ cdef class Admissions:
         """Does what may fail, before anything changes: reserves memory for the records of all messages, which are in one store;
         reads what the answers need, which is kept until they are carried out; and sees that their dead letters have room."""
         cdef store_t* store = NULL
-        cdef LetterRoom room = LetterRoom() if self.answers else None
+        cdef LetterRoom room = LetterRoom.__new__(LetterRoom) if self.answers else None
         cdef int64_t bytes = 0
         cdef Py_ssize_t i
         for i in range(self.count):
@@ -133,7 +133,7 @@ cdef class Admissions:
             elif self.items[i].queue != NULL and self.items[i].queue.durable:
                 store = self.items[i].queue.store
                 bytes += <int64_t> admission_bytes(self.items[i].content)
-        if room is not None and room.needs:
+        if room is not None and room.needs is not None:
             if store != NULL:
                 room.add_message(store, bytes)
             room.check(self.engine)

@@ -12,7 +12,8 @@ cdef int letter_room(engine_t* engine, entry_t* entry, int reason) except -1
 
 cdef class LetterRoom:
     """Room for the dead letters of several messages that end in one call."""
-    cdef dict needs         # {address of a store: (bytes, those of the largest message, steps as in `log/room.pxd`)}
+    # {address of a store: (bytes, those of the largest message, steps as in `log/room.pxd`)}; None: no store needs any
+    cdef dict needs
 
     cdef int count(self, store_t* store, int64_t bytes, int steps) except -1
     # The dead letter of one more. Reads its content.

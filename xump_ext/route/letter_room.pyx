@@ -75,9 +75,6 @@ cdef object no_room_for_letters(store_t* store):
 
 
 cdef class LetterRoom:
-    def __cinit__(self):
-        self.needs = {}
-
     cdef int add(self, engine_t* engine, entry_t* entry, int reason) except -1:
         cdef int steps = ENDS
         cdef bint passes_on
@@ -88,12 +85,16 @@ cdef class LetterRoom:
         return self.count(store, bytes, COMES_IN)
 
     cdef int count(self, store_t* store, int64_t bytes, int steps) except -1:
+        if self.needs is None:
+            self.needs = {}
         all, largest, most = self.needs.get(<uintptr_t> store, (0, 0, ENDS))
         self.needs[<uintptr_t> store] = all + bytes, max(largest, bytes), min(most, steps)
         return 0
 
     cdef int check(self, engine_t* engine) except -1:
         cdef store_t* store
+        if self.needs is None:
+            return 0
         for address, (bytes, largest, steps) in self.needs.items():
             store = <store_t*> <uintptr_t> address
             if not store_takes_letters(store, bytes, largest, steps):
