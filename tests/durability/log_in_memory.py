@@ -75,7 +75,7 @@ class KeyShelf(Shelf):
         self.log[1] = self.end = self.end + len(group)
 
     def sync(self):
-        """What is written counts: no test of this store loses that."""
+        """A record counts once it is written: no test of this store loses one."""
 
     def fetch(self, queue, id, position):
         return position, self.records[records.entry_key(queue, id)]

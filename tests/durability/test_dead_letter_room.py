@@ -130,6 +130,22 @@ def test_what_expires_waits_for_room(small, clock, through):
     assert engine.stats()["queues"]["q"]["dropped"] == {}
 
 
+def test_a_deleted_store_is_not_asked_for_room(small, tmp_path, clock):
+    """Its messages waited for room; another store has none either, for a transaction without dead letters."""
+    engine, size = small
+    graph(engine, False, ttl=60)
+    filled(engine, "q", size)
+    clock.tick(61)
+    engine.tick()
+    engine.delete_store("s")
+    engine.create_store("t", "ring", path=tmp_path / "t", **SMALL["ring"])
+    engine.create_queue("other", store="t")
+    filled(engine, "other", 1_000)
+    with pytest.raises(StoreFull), engine.transaction() as transaction:
+        transaction.publish("other", "x", bytes(20_000))
+    engine.check()
+
+
 def test_what_waits_for_room_is_there_after_a_restart(tmp_path, clock):
     for kind in ("ring", "lmdb"):
         found = []

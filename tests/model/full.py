@@ -34,19 +34,16 @@ MAP_BYTES = 66_000
 
 
 class FullWorld(World):
-    """Calls take sizes where those of `World` take bodies: each body is another one, and bears its number. `expires`: messages
-    do."""
+    """Calls take sizes where those of `World` take bodies: each body is another one, and bears its number."""
 
     met = Counter()
 
-    def __init__(self, hop_limit, dead_letter, stores, written, pace=1, expires=False):
-        self.expires = expires
+    def __init__(self, hop_limit, dead_letter, stores, written, pace=1):
         self.names = {}             # of queues, by the numbers that they have in their stores
         self.bodies = 0
         self.asked = []             # bytes of the messages of this call
         self.note = ""
         super().__init__(hop_limit, dead_letter, stores, written, pace)
-        self.given = (*self.given, expires)
 
     def options_of(self, kind):
         return super().options_of(kind) | SMALL[kind]
@@ -221,11 +218,10 @@ class FullWorld(World):
     @recorded
     def create_selector(self, source, when, do, *rest, **terms):
         """Leave it out if no record would say whether it or something else put a message into its target: a COPY beside a MOVE
-        there; where messages expire, one that goes to the dead letter queue."""
+        there."""
         verbs = {other.do.verb for other in self.engine.selectors.values()
                  if other.source.name == source and do.queue is not None and other.do.queue == do.queue}
-        letters = {self.engine.dead_letter, *(queue.dead_letter for queue in self.engine.queues.values() if queue.name == source)}
-        if not (verbs | {do.verb} > {"copy"} or (self.expires and do.queue is not None and do.queue in letters)):
+        if not (verbs | {do.verb} > {"copy"}):
             super().create_selector(source, when, do, *rest, **terms)
 
     @recorded

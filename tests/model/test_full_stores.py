@@ -36,7 +36,7 @@ class FullFlow(Drawing, Flow):
     def __init__(self, seed, stores, written):
         self.chance = random.Random(seed)
         choice = self.chance.choice
-        # Nobody tells the model when a message that has expired found room for its dead letter: that is for
+        # The model is not told when a message that has expired found room for its dead letter: that is for
         # `tests/durability/test_dead_letter_room.py`.
         untold = {"requests", "transit", "ttl", "queue ttl"}
         self.features = features_drawn(self.chance) - untold if choice([False, True]) else set()

@@ -171,6 +171,7 @@ cdef class EngineStores(EngineLock):
             queue.uncommon = queue.special != SPECIAL_NOT
             queue.store = NULL
         self.owners.leave(&journal.store)
+        self.e.wanting = NULL
         while other != NULL:
             fences_forget(other, &journal.store)
             other = other.next

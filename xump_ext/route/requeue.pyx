@@ -149,7 +149,7 @@ cdef int expire_released(engine_t* engine, entry_t* entry) except -1:
 cdef int expire_in_room(engine_t* engine) except -1:
     if engine.lacks_room:
         engine.lacks_room = False
-        for handle in (<dict> engine.queues).values():
+        for handle in list((<dict> engine.queues).values()):
             expire_first(engine, (<QueueRef> handle).queue)
     return 0
 
@@ -178,11 +178,14 @@ cdef bint can_expire(engine_t* engine, entry_t* entry) except -1:
 cdef bint can_expire_now(engine_t* engine, entry_t* entry) except -1:
     """Whether it can be read for its dead letter, and a store has room for that. Its queue is held if it cannot be read."""
     cdef queue_t* namer
+    cdef bint fits
     try:
         if dead_letter_of(engine, entry, &namer) == NULL:
             return True
         content_at(entry)
-        return letter_fits(engine, entry, REASON_EXPIRED)
+        fits = letter_fits(engine, entry, REASON_EXPIRED)
+        engine.wanting = NULL       # no call asks for that room
+        return fits
     except (OSError, KeyError) as error:        # a store raises these
         hold_for(engine, entry.queue, error)
         return False

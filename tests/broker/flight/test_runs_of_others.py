@@ -1,4 +1,4 @@
-"""What is staged is of its target, and nobody but the broker touches it."""
+"""A staged row belongs to its target, and only the broker touches it."""
 
 import pyarrow as pa
 import pytest
