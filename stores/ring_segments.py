@@ -378,8 +378,8 @@ class Segments:
                 last = start + offset
             at = last - start
             torn = 0 <= at <= len(view) - kinds.HEAD.size and view[at + kinds.MAGIC_AT : at + kinds.KIND_AT] == kinds.MAGIC_BYTES
-            if torn and kinds.U64.unpack_from(view, at + kinds.POSITION_AT)[0] == last:
-                last += kinds.HEAD.size        # the beginning of a head
+            if torn and kinds.U64.unpack_from(view, at + kinds.POSITION_AT)[0] in (0, last):
+                last += kinds.HEAD.size        # the beginning of a head; 0: it was torn before its position
         return last, synced
 
     def lap(self, position: int) -> Iterator[tuple[int, memoryview]]:

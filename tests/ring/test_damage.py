@@ -69,7 +69,8 @@ def test_every_cut_of_the_tail(tmp_path):
             content, gone = content_of(path)
             assert content == content_of_groups(data, starts, groups)
             assert gone <= starts[-1] - starts[groups]
-            if cut >= starts[groups] + kinds.HEAD.size:
+            whole_words = filling == b"\0" and cut % 8 == 0 and cut > starts[groups]      # a disk tears between sectors
+            if whole_words or cut >= starts[groups] + kinds.HEAD.size:
                 assert gone > 0
             engine = Engine(path)       # and it stays cut off
             assert engine.store.cut == 0 and engine.store.end == starts[groups]
