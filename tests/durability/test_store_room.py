@@ -7,7 +7,9 @@ import threading
 import pyarrow
 import pytest
 
-from xump import INFINITE, Engine, OutcomeFlag, StoreFull, always, copy_to, deliver, discard, move_to, overflow, where
+from xump import (
+    INFINITE, Engine, OutcomeFlag, StoreFailed, StoreFull, always, copy_to, deliver, discard, move_to, overflow, where,
+)
 from xump.store_types import register_store
 from xump.stores.ring import RingStore
 from xump_ext.records import describe
@@ -366,9 +368,8 @@ def size_of(kind, path):
 
 # ---- conditions of the program run when there is room again
 
-@pytest.mark.parametrize(("durability", "by_thread"), [("sync", False), ("group", False), ("group", True)])
-def test_a_condition_that_ends_the_program_is_no_failure_of_the_store(tmp_path, caplog, durability, by_thread):
-    """It ends the call that wrote, or is logged by the store's thread. What waited for room goes on with the next write."""
+def full_ring_with_condition(tmp_path, durability):
+    """An engine whose messages wait for room in a ring, and a list: if it is [True], the condition behind raises `SystemExit`."""
     raises = [False]
 
     def condition(message):
@@ -389,11 +390,17 @@ def test_a_condition_that_ends_the_program_is_no_failure_of_the_store(tmp_path, 
     for _ in range(300):
         engine.publish("up", "x", bytes(4000))
     engine.sync()
-    count, left = 0, engine.queues["up"].ready
-    assert left > 0
+    assert engine.queues["up"].ready > 0
+    return engine, raises
+
+
+@pytest.mark.parametrize(("durability", "by_thread"), [("sync", False), ("group", False), ("group", True)])
+def test_a_condition_that_ends_the_program_is_no_failure_of_the_store(tmp_path, caplog, durability, by_thread):
+    """It ends the call that wrote, or is logged by the store's thread. What waited for room goes on with the next write."""
+    engine, raises = full_ring_with_condition(tmp_path, durability)
     raises[:] = [True]
     taken = engine.take(1000)
-    count += len(taken)
+    count = len(taken)
     if by_thread:
         engine.ack(taken)
         told = threading.Event()
@@ -411,3 +418,24 @@ def test_a_condition_that_ends_the_program_is_no_failure_of_the_store(tmp_path, 
         engine.sync()
     assert count == 300
     engine.close()
+
+
+@pytest.mark.parametrize("durability", ["sync", "group"])
+def test_a_condition_ends_the_program_though_the_store_fails_just_then(tmp_path, monkeypatch, durability):
+    """Its error comes first. Closing tells of the failure."""
+    engine, raises = full_ring_with_condition(tmp_path, durability)
+    raises[:] = [True]
+    taken = engine.take(1000)
+
+    oldest = RingStore.oldest
+
+    def fails_then(*arguments):
+        if not raises[0]:
+            raise OSError(errno.EIO, "no disk")
+        return oldest(*arguments)
+    monkeypatch.setattr(RingStore, "oldest", fails_then)
+    with pytest.raises(SystemExit):
+        engine.ack(taken)
+        engine.sync()
+    with pytest.raises(StoreFailed, match="no disk"):
+        engine.close()

@@ -55,13 +55,16 @@ def close_stores(
     """
     all_of_engine = committers()
     closing = [store.committer for store in stores if store.committer is not None]
+    of_others: list[BaseException] = []
     for committer in closing:
         committer.stop()
         if broken:
             committer.mark_failed("the engine ran out of memory")
     while any(committer.fenced for committer in closing):
         for committer in all_of_engine:
-            committer.flush(errors if committer in closing else [])     # the others raise their errors at their own next call
+            committer.flush(errors if committer in closing else of_others)
+    # The others raise their errors at their own next call; but what ends the program ends this one.
+    errors += [error for error in of_others if not isinstance(error, Exception)]
     for committer in closing if len(closing) > 1 else ():
         committer.flush(errors)         # each settles in its last group what the others have made durable
     for committer in closing:

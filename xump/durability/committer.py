@@ -329,9 +329,12 @@ class Committer:
                         self._went_on = False
                         changed |= self._fenced_others()
         finally:
-            _write_in_turn(changed)
-        if raised is not None:
-            raise raised
+            try:
+                _write_in_turn(changed)
+            finally:
+                if raised is not None:
+                    self._told = False      # of a failure, the caller hears when it closes the store
+                    raise raised
 
     def _fenced_others(self) -> set[Committer]:
         """The committers of the stores that have records behind fences, perhaps of this store."""
