@@ -1,4 +1,4 @@
-"""Rows, which a face publishes out of its buffer: the same becomes of them as of `publish_many(outcomes=True)`."""
+"""Rows, which a listener publishes out of its buffer: the same becomes of them as of `publish_many(outcomes=True)`."""
 
 import threading
 from pathlib import Path

@@ -127,13 +127,13 @@ class Broker:
         self.address: tuple[str, int] = (self._host, self._port)
         """Where it listens for AMQP; `("", 0)`: nowhere."""
         self.http: Http | None = None
-        """The HTTP face, or None."""
+        """The HTTP API, or None."""
         if http is not None:
             from xump.broker.http.server import Http  # imported here: who speaks AMQP only needs no framework for HTTP
 
             self.http = Http(self, http, private_targets=private_targets, insecure=insecure)
         self.flight: Flight | None = None
-        """The Flight face, or None."""
+        """The Flight listener, or None."""
         if flight is not None:
             from xump.broker.flight.server import Certificate, Flight
 

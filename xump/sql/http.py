@@ -28,7 +28,7 @@ NO_FAULT = (401, 407, 408, 429)
 
 
 class HttpTarget:
-    """A Xump broker's HTTP face.
+    """A Xump broker's HTTP API.
 
     Args:
         url: `http://USER:PASSWORD@HOST:PORT`, or `https://…`.

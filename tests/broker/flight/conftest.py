@@ -1,4 +1,4 @@
-"""A broker with its Flight face, and clients."""
+"""A broker with its Flight listener, and clients."""
 
 import time
 

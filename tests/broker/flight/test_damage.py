@@ -165,4 +165,4 @@ def chunks_of(flying, batches):
     """The chunks that a call reads."""
     batches = iter(batches)
     reader = SimpleNamespace(read_chunk=lambda: SimpleNamespace(data=next(batches), app_metadata=None))
-    return chunks(SimpleNamespace(face=flying.flight, waiting=nullcontext, check_open=lambda: None), reader)
+    return chunks(SimpleNamespace(listener=flying.flight, waiting=nullcontext, check_open=lambda: None), reader)

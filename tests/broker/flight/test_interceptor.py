@@ -13,7 +13,7 @@ from pyarrow import flight
 from xump.broker import Broker, Client, Limits
 from xump.broker.flight import access, connections
 from xump.broker.flight.connections import Connections, peers, shut
-from xump.broker.flight.middleware import Door
+from xump.broker.flight.interceptor import Interceptor
 from xump.broker.flight.problems import Unknown
 from xump.broker.flight.server import Flight
 from xump.broker.users import User, Users, hash_password
@@ -44,24 +44,24 @@ def guarded(engine):
 
 
 def test_calls_are_counted_before_their_client_has_said_anything(guarded):
-    door = Door(guarded.flight.access, 2)
-    inside = [door.start_call(PUT, basic("anna", "secret")) for _ in range(2)]
+    interceptor = Interceptor(guarded.flight.access, 2)
+    inside = [interceptor.start_call(PUT, basic("anna", "secret")) for _ in range(2)]
     with pytest.raises(flight.FlightUnavailableError, match="2 calls are open, which is the limit: try again later"):
-        door.start_call(PUT, basic("anna", "secret"))
+        interceptor.start_call(PUT, basic("anna", "secret"))
     inside[0].call_completed(None)
-    door.start_call(HANDSHAKE, basic("berta", "secret"))
-    assert len(door) == 2
+    interceptor.start_call(HANDSHAKE, basic("berta", "secret"))
+    assert len(interceptor) == 2
 
 
 @pytest.mark.parametrize("headers", [{}, basic("anna", "wrong"), {"authorization": ["Bearer x"]},
                                      {"authorization": ["Basic %%%"]}, {"authorization": [b"\xff"]}, basic("nobody", "")])
 @pytest.mark.parametrize("call", [PUT, HANDSHAKE])
 def test_strangers_are_refused_at_the_door(guarded, headers, call):
-    door = Door(guarded.flight.access, 1)
+    interceptor = Interceptor(guarded.flight.access, 1)
     with pytest.raises(flight.FlightUnauthenticatedError) as caught:
-        door.start_call(call, headers)
+        interceptor.start_call(call, headers)
     assert "Traceback" not in str(caught.value)
-    assert len(door) == 0
+    assert len(interceptor) == 0
 
 
 def test_the_door_counts_what_goes_out(engine, flying, client):
@@ -77,10 +77,10 @@ def test_the_door_counts_what_goes_out(engine, flying, client):
             call()
     with client.take("jobs") as stream:
         next(stream.batches)
-        assert len(flying.flight.door) == 1
+        assert len(flying.flight.interceptor) == 1
     list(other.list_flights())
     list(other.list_actions())
-    until(lambda: len(flying.flight.door) == 0)
+    until(lambda: len(flying.flight.interceptor) == 0)
 
 
 def test_passwords_are_checked_in_a_short_line(guarded):

@@ -1,1 +1,1 @@
-"""The broker's HTTP face."""
+"""The broker's HTTP API."""

@@ -1,4 +1,4 @@
-"""A broker with its HTTP face, and targets for webhooks."""
+"""A broker with its HTTP API, and targets for webhooks."""
 
 import http.client
 import json

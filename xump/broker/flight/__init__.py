@@ -1,4 +1,4 @@
-"""The broker's Arrow Flight face: many messages at once, as columns.
+"""The broker's Arrow Flight listener: many messages at once, as columns.
 
     server.py       listens, and ends
     calls.py        the calls that are open; those of clients that say nothing any more end

@@ -77,7 +77,7 @@ def delete_queue(call: Call, options: Options) -> Any:
 def lease(call: Call, options: Options) -> Any:
     """Have a queue last so many seconds from now on, unless this is asked again: then it is deleted with its messages."""
     only(options, "name", "seconds")
-    call.face.leases_of(call.vhost).renew(call.queue("configure", text(options, "name")), options.get("seconds"))
+    call.listener.leases_of(call.vhost).renew(call.queue("configure", text(options, "name")), options.get("seconds"))
     call.durable()
     return {}
 
@@ -201,7 +201,7 @@ def plan(call: Call, options: Options) -> Any:
 def ack(call: Call, options: Options) -> Any:
     """Ack messages of a stream that takes; answers when that is durable."""
     only(options, "session", "ids")
-    done = call.face.sessions.of(options.get("session"), call).answer("ack", ids_of(options))
+    done = call.listener.sessions.of(options.get("session"), call).answer("ack", ids_of(options))
     call.durable()
     return {"acked": done}
 
@@ -209,7 +209,7 @@ def ack(call: Call, options: Options) -> Any:
 def nack(call: Call, options: Options) -> Any:
     """Give messages back that a stream has taken."""
     only(options, "session", "ids")
-    done = call.face.sessions.of(options.get("session"), call).answer("nack", ids_of(options))
+    done = call.listener.sessions.of(options.get("session"), call).answer("nack", ids_of(options))
     call.durable()
     return {"nacked": done}
 
@@ -218,7 +218,7 @@ def stage(call: Call, options: Options) -> Any:
     """Whether an attempt may be staged, or its version was committed before: then with so many rows."""
     only(options, "run", "partition", "attempt", "target", "key")
     call.check("write", str(options.get("target")))
-    _, decision = call.face.staging_of(call.vhost).stage(options)
+    _, decision = call.listener.staging_of(call.vhost).stage(options)
     return {"committed": decision is not None, "rows": 0 if decision is None else decision.rows}
 
 
@@ -226,14 +226,14 @@ def commit(call: Call, options: Options) -> Any:
     """Let the winners of a run enter, whole, once."""
     only(options, "run", "target", "winners", "key")
     call.check("write", str(options.get("target")))
-    return call.face.staging_of(call.vhost).commit(options, call.check_open)
+    return call.listener.staging_of(call.vhost).commit(options, call.check_open)
 
 
 def abort(call: Call, options: Options) -> Any:
     """Drop a run, unless it was committed before."""
     only(options, "run", "target")
     call.check("write", str(options.get("target")))
-    return call.face.staging_of(call.vhost).abort(options, call.check_open)
+    return call.listener.staging_of(call.vhost).abort(options, call.check_open)
 
 
 ACTIONS: dict[str, Action] = {

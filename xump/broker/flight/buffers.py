@@ -38,7 +38,7 @@ def import_pyarrow() -> None:
 
 
 class Buffers:
-    """The bytes that malloc keeps, while a face of Flight listens."""
+    """The bytes that malloc keeps, while Flight listens."""
 
     def __init__(self) -> None:
         self._library = _glibc()

@@ -17,7 +17,7 @@ from pyarrow import flight
 from xump.broker.exchange_graph import PREFIX
 from xump.broker.flight import access
 from xump.broker.flight.connections import Connections, host_and_port_of, peers, shut
-from xump.broker.flight.middleware import MIDDLEWARE
+from xump.broker.flight.interceptor import MIDDLEWARE
 from xump.broker.flight.problems import Gone, Refused, Unknown
 from xump.broker.permissions import is_staged, why_not, why_not_deliver
 from xump.errors import QueueNotFound
@@ -39,9 +39,9 @@ LOOK_SECONDS = 0.5
 class Call:
     """A call of a client: who it is, what for, and since when it waits for the client."""
 
-    def __init__(self, face: Flight, context: flight.ServerCallContext) -> None:
-        self.face = face
-        """The face."""
+    def __init__(self, listener: Flight, context: flight.ServerCallContext) -> None:
+        self.listener = listener
+        """The listener."""
         self.peer: str = context.peer()
         """The caller, as gRPC names it."""
         self.waits_since: float | None = None
@@ -52,9 +52,9 @@ class Call:
         """Whether its user has other permissions by now, or none."""
         self._context = context
         self._headers = context.get_middleware(MIDDLEWARE)
-        self.user: User = face.access.user_of(self._headers.get("authorization"), access.is_here(self.peer))
+        self.user: User = listener.access.user_of(self._headers.get("authorization"), access.is_here(self.peer))
         """Whose it is."""
-        self.vhost: Vhost = vhost_for(face, self.user, access.vhost_of(self._headers.get("xump-vhost")))
+        self.vhost: Vhost = vhost_for(listener, self.user, access.vhost_of(self._headers.get("xump-vhost")))
         """The virtual host that it is for."""
 
     @property
@@ -104,7 +104,7 @@ class Call:
 
     def check_open(self) -> None:
         """Raise `Gone` if the client is gone, or the broker ends."""
-        if self.face.ending:
+        if self.listener.ending:
             raise Gone("the broker ends")
         if self.is_out:
             raise Unknown(f"user {self.user.name!r} has other permissions now, or is none any more: call again")
@@ -116,9 +116,9 @@ class Call:
         wait_durable(self.engine, self.check_open, timeout)
 
 
-def vhost_for(face: Flight, user: User, name: str) -> Vhost:
+def vhost_for(listener: Flight, user: User, name: str) -> Vhost:
     """The virtual host. Raises `Refused`."""
-    vhost = face.broker.vhosts.get(name)
+    vhost = listener.broker.vhosts.get(name)
     if vhost is None or not user.may_enter(name):
         raise Refused(f"user {user.name!r} has no virtual host {name!r}")
     return vhost
@@ -147,10 +147,10 @@ def wait_durable(engine: Engine, check_open: object, timeout: float | None = Non
 class Calls:
     """All open calls."""
 
-    def __init__(self, face: Flight) -> None:
-        self._face = face
+    def __init__(self, listener: Flight) -> None:
+        self._listener = listener
         self._open: dict[Call, None] = {}
-        self._connections = Connections(face.limits)
+        self._connections = Connections(listener.limits)
         self._lock = threading.Lock()
         self._others = 0                # open calls that do not stage
         self._other_ended = -BUSY_SECONDS
@@ -170,9 +170,9 @@ class Calls:
 
     def begin(self, context: flight.ServerCallContext) -> Call:
         """A call begins."""
-        if self._face.ending:
+        if self._listener.ending:
             raise Gone("the broker ends")
-        call = Call(self._face, context)
+        call = Call(self._listener, context)
         with self._lock:
             self._open[call] = None
             self._connections.called(host_and_port_of(call.peer), time.monotonic())
@@ -211,15 +211,15 @@ class Calls:
 
     def look_after(self, now: float) -> None:
         """End the connections of clients that have said, or read, nothing for too long, or make no calls, or are too many."""
-        idle = self._face.limits.flight_idle_seconds
-        there = peers(self._face.address[1])
+        idle = self._listener.limits.flight_idle_seconds
+        there = peers(self._listener.address[1])
         with self._lock:
             calling = {host_and_port_of(call.peer) for call in self._open}
             ends = {host_and_port_of(call.peer) for call in self._open
                     if call.waits_since is not None and now - call.waits_since >= idle}
             ends |= self._connections.too_long(there, calling, now)
         if ends:
-            shut(self._face.address[1], ends)
+            shut(self._listener.address[1], ends)
 
     def change_users(self, users: Users) -> None:
         """End the calls of users who may do something else from now on, or nothing."""
@@ -229,8 +229,8 @@ class Calls:
             for call in out:
                 call.is_out = True
         if out:
-            shut(self._face.address[1], {host_and_port_of(call.peer) for call in out})
+            shut(self._listener.address[1], {host_and_port_of(call.peer) for call in out})
 
     def shut_all(self) -> None:
         """End the connections of all clients, those without an open call, too: Flight's own end would wait for them to agree."""
-        shut(self._face.address[1], None)
+        shut(self._listener.address[1], None)

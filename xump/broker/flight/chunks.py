@@ -1,7 +1,7 @@
 """Reads what clients stream, and refuses batches that are damaged, or too large, before the engine reads them.
 
-Arrow's reader takes lengths and offsets as they come, so each batch is validated before it is used. Its values are not looked at:
-that costs less than a microsecond.
+Arrow's reader takes lengths and offsets as they come, so each batch is validated before it is used. That costs less than a
+microsecond, since it does not look at the values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Chunk(NamedTuple):
     data: pyarrow.RecordBatch | None
     """Its rows."""
     bytes: int
-    """So many bytes they take as messages."""
+    """How many bytes they take as messages."""
     said: pyarrow.Buffer | None
     """The bytes beside the rows."""
 
@@ -47,7 +47,7 @@ def chunks(call: Call, reader: flight.MetadataRecordBatchReader) -> Iterator[Chu
         data, size = chunk.data, 0
         if data is not None:
             weights = weights or Weights(data.schema)
-            size = checked(data, weights, call.face.limits)
+            size = checked(data, weights, call.listener.limits)
         yield Chunk(data, size, chunk.app_metadata)
 
 

@@ -22,9 +22,9 @@ MIDDLEWARE = "xump"
 class RequestHeaders(flight.ServerMiddleware):     # type: ignore[misc]
     """The headers of a call; and those of its answer."""
 
-    def __init__(self, headers: Mapping[str, list[Any]], door: Door) -> None:
+    def __init__(self, headers: Mapping[str, list[Any]], interceptor: Interceptor) -> None:
         self._headers = {name.lower(): values for name, values in headers.items()}
-        self._door = door
+        self._interceptor = interceptor
         self.answered: dict[str, str] = {}
         """The headers of the answer."""
 
@@ -41,11 +41,11 @@ class RequestHeaders(flight.ServerMiddleware):     # type: ignore[misc]
 
     def call_completed(self, exception: BaseException | None) -> None:
         """The call has ended. Flight calls it."""
-        self._door.leave()
+        self._interceptor.leave()
 
 
-class Door(flight.ServerMiddlewareFactory):       # type: ignore[misc]
-    """Lets calls in; and answers a password with a token, as Flight's handshake wants it."""
+class Interceptor(flight.ServerMiddlewareFactory):       # type: ignore[misc]
+    """Sees each call before the server does: lets it in, and answers a password with a token, as Flight's handshake wants it."""
 
     def __init__(self, access: Access, calls_max: int) -> None:
         self._access = access
@@ -91,7 +91,7 @@ class Door(flight.ServerMiddlewareFactory):       # type: ignore[misc]
 
 
 class NoHandshake(flight.ServerAuthHandler):        # type: ignore[misc]
-    """Flight lets a handshake through only if there is one of these. It checks nothing: the door does."""
+    """Flight lets a handshake through only if there is one of these. It checks nothing: the interceptor does."""
 
     def authenticate(self, outgoing: Any, incoming: Any) -> None:
         """Nothing to do."""

@@ -56,7 +56,7 @@ def put(call: Call, options: dict[str, Any], reader: flight.MetadataRecordBatchR
     call.queue("write", name)
     producer = None
     if "producer" in options or "sequence" in options:
-        producer = Producer(call.face.producers, call.engine, name, options.get("producer"), options.get("sequence"))
+        producer = Producer(call.listener.producers, call.engine, name, options.get("producer"), options.get("sequence"))
     acks = Acks(call, writer)
     try:
         for chunk in chunks(call, reader):
@@ -64,7 +64,7 @@ def put(call: Call, options: dict[str, Any], reader: flight.MetadataRecordBatchR
                 continue
             if not chunk.data.num_rows:
                 call.engine.publish_batch(name, chunk.data)         # its columns are checked
-            wait_for_memory(call.face.broker.memory, waits(call, on_full), chunk.bytes)
+            wait_for_memory(call.listener.broker.memory, waits(call, on_full), chunk.bytes)
             if producer is not None:
                 answer = producer.publish(chunk.data, waits(call, on_full), call.check_open)
             else:
@@ -101,7 +101,7 @@ def waits(call: Call, on_full: str) -> Wait | None:
     def wait(seconds: float, since: float, error: QueueFull) -> None:
         time.sleep(seconds)
         call.check_open()
-        if time.monotonic() - since >= call.face.limits.flight_idle_seconds:
+        if time.monotonic() - since >= call.listener.limits.flight_idle_seconds:
             raise error
 
     return wait

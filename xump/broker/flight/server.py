@@ -23,8 +23,8 @@ from xump.broker.flight.buffers import Buffers
 from xump.broker.flight.calls import Call, Calls
 from xump.broker.flight.chunks import json_object
 from xump.broker.flight.entering import Entering
+from xump.broker.flight.interceptor import MIDDLEWARE, Interceptor, NoHandshake
 from xump.broker.flight.leases import Leases
-from xump.broker.flight.middleware import MIDDLEWARE, Door, NoHandshake
 from xump.broker.flight.problems import problem
 from xump.broker.flight.producers import Producers
 from xump.broker.flight.put import options_of, put
@@ -56,7 +56,7 @@ class Certificate(NamedTuple):
 
 
 class Flight:
-    """The Flight face of a broker.
+    """The Flight listener of a broker.
 
     Args:
         broker: The broker.
@@ -83,7 +83,7 @@ class Flight:
         """Where it listens."""
         self.access = Access(broker)
         """The permissions of callers."""
-        self.door = Door(self.access, self.limits.flight_calls_max)
+        self.interceptor = Interceptor(self.access, self.limits.flight_calls_max)
         """The calls that Flight has begun, some of which wait for the first message of their client."""
         self.calls = Calls(self)
         """The calls that are open."""
@@ -137,10 +137,10 @@ class Flight:
             self._server = Server(
                 f"{'grpc' if secure is None else 'grpc+tls'}://{host}:{self._port}", auth_handler=NoHandshake(),
                 tls_certificates=None if secure is None else [(secure.certificate, secure.key)],
-                middleware={MIDDLEWARE: self.door})
+                middleware={MIDDLEWARE: self.interceptor})
         except pyarrow.ArrowException as error:
             raise OSError(f"flight: cannot listen on {self._host}:{self._port}: {error}") from None
-        self._server.face = self
+        self._server.listener = self
         self._buffers.keep()
         self.address = (self._host, self._server.port)
         self._timer = loop.call_later(LOOK_AFTER_SECONDS, self._look_after)
@@ -196,8 +196,8 @@ class Flight:
 class Server(flight.FlightServerBase):      # type: ignore[misc]
     """The calls of Flight, in threads of its own."""
 
-    face: Flight
-    """The face that it is of."""
+    listener: Flight
+    """The listener that it belongs to."""
 
     def do_put(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor,
@@ -205,11 +205,11 @@ class Server(flight.FlightServerBase):      # type: ignore[misc]
     ) -> None:
         """Publish a stream, or stage it."""
         try:
-            with self.face.calls.open(context) as call:
+            with self.listener.calls.open(context) as call:
                 options = options_of(descriptor)
                 if set(options) == {"stage"}:
-                    self.face.calls.staging(call)
-                    stage_stream(call, self.face.staging_of(call.vhost), options["stage"], reader, writer)
+                    self.listener.calls.staging(call)
+                    stage_stream(call, self.listener.staging_of(call.vhost), options["stage"], reader, writer)
                 else:
                     put(call, options, reader, writer)
         except Exception as error:
@@ -219,13 +219,13 @@ class Server(flight.FlightServerBase):      # type: ignore[misc]
         """Read a queue, or take from it."""
         call = None
         try:
-            call = self.face.calls.begin(context)
+            call = self.listener.calls.begin(context)
             given = ticket.ticket
             options = json_object(given, "the ticket") if given.startswith(b"{") else {"queue": given.decode()}
             stream: Browse | Taking
             if "take" in options:
                 stream = Taking(call, options)
-                self.face.sessions.add(stream)
+                self.listener.sessions.add(stream)
             else:
                 stream = Browse(call, options)
             batches = self._stream(call, stream)
@@ -233,7 +233,7 @@ class Server(flight.FlightServerBase):      # type: ignore[misc]
             return flight.GeneratorStream(stream.schema, batches)
         except Exception as error:
             if call is not None:
-                self.face.calls.end(call)
+                self.listener.calls.end(call)
             raise problem(error) from None
 
     def _stream(self, call: Call, stream: Browse | Taking) -> Iterator[Any]:
@@ -246,17 +246,17 @@ class Server(flight.FlightServerBase):      # type: ignore[misc]
         except Exception as error:
             raise problem(error) from None
         finally:
-            self.face.calls.end(call)
+            self.listener.calls.end(call)
             if isinstance(stream, Taking):
                 stream.end()
-                self.face.sessions.remove(stream)
+                self.listener.sessions.remove(stream)
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[flight.Result]:
         """Any other call."""
         try:
-            with self.face.calls.open(context) as call:
+            with self.listener.calls.open(context) as call:
                 if action.type in STAGING:
-                    self.face.calls.staging(call)
+                    self.listener.calls.staging(call)
                 options = json_object(action.body.to_pybytes() if action.body is not None else None, "the body")
                 return [flight.Result(answer(call, action.type, options))]
         except Exception as error:
@@ -276,7 +276,7 @@ class Server(flight.FlightServerBase):      # type: ignore[misc]
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
         """The queues that the user may read; `criteria`: those whose names begin so."""
         try:
-            with self.face.calls.open(context) as call:
+            with self.listener.calls.open(context) as call:
                 begin = criteria.decode()
                 names = [name for name in list(call.engine.queues) if name.startswith(begin) and call.may("read", name)]
                 return iter([self._info(call, name) for name in names if name in call.engine.queues])
@@ -286,7 +286,7 @@ class Server(flight.FlightServerBase):      # type: ignore[misc]
     def get_flight_info(self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
         """A queue."""
         try:
-            with self.face.calls.open(context) as call:
+            with self.listener.calls.open(context) as call:
                 return self._info(call, text(options_of(descriptor), "queue"))
         except Exception as error:
             raise problem(error) from None

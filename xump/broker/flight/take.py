@@ -59,7 +59,7 @@ class Taking:
         session, taken = options.get("session"), options.get("take")
         if set(options) - {"take", "session", "credit", "timeout"} or not isinstance(session, str) or not session:
             raise ValueError(f"a ticket that takes has `take`, `session` and perhaps credit, timeout; got {options!r}")
-        credit, timeout, most = options.get("credit", 1000), options.get("timeout"), call.face.limits.unacked_max
+        credit, timeout, most = options.get("credit", 1000), options.get("timeout"), call.listener.limits.unacked_max
         if type(credit) is not int or not 1 <= credit <= most:
             raise ValueError(f"credit={credit!r}: expected 1 to {most} (Limits.unacked_max)")
         if timeout is not None and (type(timeout) not in (int, float) or not timeout >= 0):
@@ -72,7 +72,7 @@ class Taking:
         """The name by which it is answered."""
         self.user = call.user.name
         """Whose it is."""
-        self._sign = min(SIGN_SECONDS, call.face.limits.flight_idle_seconds)
+        self._sign = min(SIGN_SECONDS, call.listener.limits.flight_idle_seconds)
         self._lock = threading.Condition()
         self._batches: list[tuple[DeliveryBatch, set[tuple[str, int]]]] = []
         self._unanswered = 0

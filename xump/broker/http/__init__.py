@@ -1,4 +1,4 @@
-"""The broker's HTTP face, for everything that has no client of AMQP: `curl`, browsers, webhooks, Prometheus.
+"""The broker's HTTP API, for everything that has no client of AMQP: `curl`, browsers, webhooks, Prometheus.
 
     server.py       listens, and ends
     access.py       who may call what; requests of other web pages are refused

@@ -119,7 +119,7 @@ def document() -> dict[str, Any]:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Xump", "version": __version__, "description": "The HTTP face of a Xump broker."},
+        "info": {"title": "Xump", "version": __version__, "description": "The HTTP API of a Xump broker."},
         "paths": paths,
         "components": {
             "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}},

@@ -66,7 +66,7 @@ async def _secure(request: web.Request, response: web.StreamResponse) -> None:
 
 
 class Http:
-    """The HTTP face of a broker.
+    """The HTTP API of a broker.
 
     Args:
         broker: The broker.
