@@ -334,6 +334,21 @@ def test_what_was_handed_out_from_ram_says_so(opened, credit, crash):
         assert delivery.redelivered and delivery.delivery_count == 5
 
 
+def test_the_history_keeps_what_went_through_ram(opened):
+    """What it became is not acked yet: an orderly end finds it in the durable queue behind, and the history as it was."""
+    with opened() as engine:
+        engine.create_queue("first", store="d", history_limit=None)
+        engine.create_queue("behind", store="d")
+        engine.create_queue("ram")
+        engine.create_selector("first", when=always, do=move_to("ram"), credit=INFINITE)
+        engine.create_selector("ram", when=always, do=move_to("behind"))
+        engine.publish("first", body=b"1")
+        before = bodies(engine, "history")["first"]
+    with opened() as engine:
+        assert before == bodies(engine, "history")["first"] == [b"1"]
+        assert bodies(engine)["behind"] == [b"1"]
+
+
 @pytest.mark.parametrize("way", ["direct", "through ram, INFINITE", "through ram", "through another queue"])
 def test_each_take_counts_whatever_comes_between(opened, way):
     """A message that ends its consumer each time is not for ever as if it had been taken twice."""

@@ -21,6 +21,7 @@ from tests.faults import worker
 from tests.faults.report import Section
 from tests.faults.worker import Job
 from tests.model import test_small_programs, test_store_programs
+from tests.model.full import FullWorld
 from tests.model.test_full_stores import FullFlow
 from tests.model.test_small_programs import Dense
 from tests.model.test_store_programs import Flow, TimedFlow
@@ -28,13 +29,15 @@ from xump.durability import opening
 
 GENERATORS: dict[str, type] = {"small worlds": Dense, "flows": Flow, "flows in time": TimedFlow, "full stores": FullFlow}
 STEPS_PER_PROGRAM = 40
-COLUMNS = ["stores", "generator", "programs", "steps", "violations"]
+COLUMNS = ["stores", "generator", "programs", "steps", "undecided", "violations"]
 TEXT = """
 Programs drawn from a seed are played by the engine and by the model of it at once; after each call all that can be seen of both
 is compared, and every law is checked. Closing and opening again, in order or by a crash, is a call like the others. Small worlds
 have two to four queues, hardly any room, selectors that are alike, and targets that are the selector's own queue; flows take
 messages far, through durable queues and RAM; full stores are so small that messages of kilobytes fill them again and again, and
-the model is told what found room (`tests/model/told.py`). A program that fails is shrunk to the smallest one that fails.
+the model is told what found room (`tests/model/told.py`). A program is "undecided" where it ended early: copies of a message
+that are alike wanted the same room, and the records do not say which one got it. A program that fails is shrunk to the smallest
+one that fails.
 """
 
 
@@ -48,14 +51,14 @@ def run(options: argparse.Namespace, progress: Progress) -> Section:
         if options.stores not in (None, mix):
             continue
         task = progress.add_task(mix, total=options.steps)
-        sums = {name: [0, 0, 0] for name in generators_of(mix)}
+        sums = {name: [0, 0, 0, 0] for name in generators_of(mix)}
 
         def told(job: Job, said: dict[str, Any], sums=sums, mix=mix, task=task) -> None:
             if "died" in said:
                 section.violations.append(f"{mix}, at {said['last']}: the process ended: {said['died']}")
                 return
             counts = sums[said["generator"]]
-            for at, number in enumerate((said["programs"], said["steps"], len(said["violations"]))):
+            for at, number in enumerate((said["programs"], said["steps"], said["undecided"], len(said["violations"]))):
                 counts[at] += number
             section.violations.extend(said["violations"])
             progress.update(task, advance=said["steps"])
@@ -88,7 +91,7 @@ def work(job: Job, say: Callable[[dict[str, Any]], None]) -> None:
     for number in itertools.count(job["first"], job["stride"]):
         if number * STEPS_PER_PROGRAM >= job["steps"]:
             return
-        generator = names[number % len(names)]
+        generator, before = names[number % len(names)], FullWorld.met["undecided"]
         found = program(f"{job['seed']} {number}", generator, job["mix"])
         say({"generator": generator, "number": number, "programs": 1, "steps": STEPS_PER_PROGRAM,
-             "violations": [found[:6_000]] if found else []})
+             "undecided": FullWorld.met["undecided"] - before, "violations": [found[:6_000]] if found else []})

@@ -3,7 +3,7 @@
 Every function leaves the counters and links right.
 """
 
-from tests.model import due, letters
+from tests.model import due, letters, told
 from tests.model.entries import Entry
 from tests.model.matching import destination_of, makes, target_of
 from tests.model.room import is_below_limit, overflow_can_take
@@ -23,6 +23,7 @@ def enter(engine, queue, message, visited, *, parent=None, dead=False, dead_entr
     queue.next_id += 1
     queue.entered += 1
     queue.entries.append(entry)
+    told.arrives(engine, entry.message)
     if queue not in visited:
         visited.append(queue)
     entry.visited, entry.dead, entry.dead_entry, entry.parent = visited, dead, dead_entry, parent
@@ -196,7 +197,7 @@ def bring_home(engine, entry, delay=0):
     entry.redelivered = entry.redelivered or entry.delivery_count > 0
     wait_again(engine, entry)
     if due.is_past(engine, entry):
-        letters.dead_letter(engine, entry, "expired")
+        letters.expire(engine, entry)
     elif delay:
         entry.home, entry.state, entry.retrying, entry.due = entry.state, "delayed", True, after(engine.time, delay)
 

@@ -35,6 +35,8 @@ def is_late(engine, message):
 def deadlines_of(engine, entry):
     """(time, what is due then) of an entry; the expiry goes first."""
     found = []
+    if entry.lacking:
+        return found
     offered = entry in engine.offers
     expires = entry.state in (*READY, "delayed") or offered
     if expires and not (offered and outlets.has(engine, entry)) and expiry_of(entry) is not None:
@@ -73,7 +75,7 @@ def do(engine, entry, what):
         entry.state = entry.home
         entry.retrying = False
         entry.nack_number = 0       # it came back by time: the same iteration may have it again
-    elif (dies := deliveries.dies(engine, entry, "nack", None)) and letters.lacks_room(engine, *dies):
+    elif deliveries.is_at_its_limit(engine, entry) and letters.lacks_room(engine, entry, "delivery-limit"):
         entry.answer_by = after(engine.time, ROOM_RETRY_NS)
     else:
         entry.nack_number = 0
@@ -83,4 +85,4 @@ def do(engine, entry, what):
 def expire(engine, entry):
     if entry.state == "outstanding":
         books.give_back(engine, entry)
-    letters.dead_letter(engine, entry, "expired")
+    letters.expire(engine, entry)

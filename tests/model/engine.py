@@ -89,6 +89,7 @@ class ModelEngine:
         self.room_end = -1              # … and of the last one
         self.depth = 0                  # of building blocks
         self.calls = 0                  # that are not over
+        self.lacked = 0                 # how many messages have waited for room for their dead letters
         self.sequence = self.selector_count = self.served_count = self.nack_count = 0
 
     @property
@@ -160,6 +161,7 @@ class ModelEngine:
                 told.check(self, "map", queue)
             self.queue_by_name[name] = queue
             self.names.append(name)
+            letters.expire_in_room(self)
         return queue
 
     def create_selector(self, source, *, when, do, credit=1, enabled=True, start="current", name=None,
@@ -238,6 +240,7 @@ class ModelEngine:
         with self._call():
             staging.check_open(self, queue)
             graph.delete_queue(self, queue)
+            letters.expire_in_room(self)
         return True
 
     # calls that put messages in
@@ -377,9 +380,10 @@ class ModelEngine:
             routing.wake_up(self, self.room_start)
         else:
             self.room_start = self.sequence + 1
+        letters.expire_in_room(self)
         routing.finish(self, lets_in=False)
         self.room_end = self.sequence
-        if bounds.let_in(self):
+        if not self.depth and bounds.let_in(self):
             routing.finish(self)
         self._end_call()
 

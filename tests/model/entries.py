@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field as dataclass_field, replace
 
 READY = ("unrouted", "waiting", "bound")
+NUMBER = re.compile(rb"#(\d+)#")
 
 
 class Either:
@@ -70,6 +72,7 @@ class Entry:
         self.overflowed = False         # that was an overflow selector
         self.due = 0                    # delayed: until then
         self.home = "unrouted"          # delayed, or taken by hand: the state in which it comes back
+        self.lacking = 0                # delayed, since it has expired and there is no room for its dead letter: the how manieth
         self.retrying = False           # delayed, since it was nacked
         self.answer_by = None           # in your program's hands: it goes back if there is no answer by then
         self.visited = None             # queues entered in this run; shared with everything it becomes
@@ -106,3 +109,9 @@ def bounced(message, reason, from_name, detail=None):
         headers["xump_detail"] = detail
     address = message.address if message.reply_to is None else message.reply_to
     return message.replace(address=address, reply_to=None, headers=headers)
+
+
+def number_of(data):
+    """By which a body is known, and a record that has it; None: it has no number."""
+    found = NUMBER.search(data)
+    return int(found[1]) if found else None

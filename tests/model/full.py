@@ -5,7 +5,7 @@ acks, deletes and purges work, and that all goes on when there is room again.
 That something found no room is not taken on trust. `need` works out how much room a store may ask for at the most. What needs
 less is not refused, no selector stands still in front of so much room, and a store with nothing in it takes a message.
 
-`met` counts the corners that programs came to.
+`met` counts the corners that programs came to, and what was undecided.
 """
 
 import re
@@ -13,13 +13,13 @@ from collections import Counter
 from queue import SimpleQueue
 
 import xump
+from tests.model.entries import number_of
 from tests.model.hearing import Hearing
 from tests.model.lockstep import World
 from tests.model.order import everywhere, may_take
 from tests.model.matching import makes
 from tests.model.pair import recorded
 from tests.model.room import is_below_limit
-from tests.model.told import number_of
 from tests.model.windows import line_of
 from xump_ext.engine.publishers import Publisher
 
@@ -34,16 +34,20 @@ MAP_BYTES = 66_000
 
 
 class FullWorld(World):
-    """Calls take sizes where those of `World` take bodies: each body is another one, and bears its number."""
+    """Calls take sizes where those of `World` take bodies: each body is another one, and bears its number. `expires`: messages
+    do."""
 
     met = Counter()
 
-    def __init__(self, hop_limit, dead_letter, stores, written, pace=1):
+    def __init__(self, hop_limit, dead_letter, stores, written, pace=1, expires=False):
+        self.expires = expires
         self.names = {}             # of queues, by the numbers that they have in their stores
         self.bodies = 0
         self.asked = []             # bytes of the messages of this call
+        self.live = []              # messages that were there when it began
         self.note = ""
         super().__init__(hop_limit, dead_letter, stores, written, pace)
+        self.given = (*self.given, expires)
 
     def options_of(self, kind):
         return super().options_of(kind) | SMALL[kind]
@@ -64,6 +68,7 @@ class FullWorld(World):
     def results_of(self, call):
         full, before = self.full_stores(), {store: (self.room(store), self.charges(store)) for store in self.stores}
         self.hearing.begin()
+        self.live = [entry.message for queue in self.model.queues.values() for entry in queue.entries if entry.state != "history"]
         error, result = self.result_of(call, 1)
         if error is not None:
             self.engine.tick()          # what is due, as far as the call has not got to it
@@ -76,6 +81,13 @@ class FullWorld(World):
         self.count(told, full, error, result)
         self.asked = []
         return [modelled, (error, result)]
+
+    def is_undecided(self):
+        """Records do not tell twins apart: copies of a message that are alike, of which only one found room."""
+        twins = Counter((number_of(m.body), m.address, m.hops) for m in (*self.live, *self.model.told.arrivals))
+        undecided = max(twins.values(), default=0) > 1
+        self.met["undecided"] += undecided
+        return undecided
 
     def refused_publishers(self, result):
         """Numbers of the messages that wait no more, since the store of their queue is full."""
@@ -213,7 +225,9 @@ class FullWorld(World):
 
     @recorded
     def publish_waiting(self, queue, address, headers, reply_to, size=1_000, message_id=None, **terms):
-        super().publish_waiting(queue, address, headers, reply_to, self.body(size), message_id, **terms)
+        """Where messages expire, only one waits at a time: the model is not told which of two a store made room for first."""
+        if not (self.expires and self.model.publishers):
+            super().publish_waiting(queue, address, headers, reply_to, self.body(size), message_id, **terms)
 
     @recorded
     def create_selector(self, source, when, do, *rest, **terms):
@@ -269,6 +283,11 @@ class FullWorld(World):
 
     @recorded
     def reopen(self, crash=False):
+        """What a sync made room for, and what that made room for, is durable only after the next one."""
+        before = None
+        while crash and not self.blocks and not (self.written and len(self.stores) == 1) and self.hearing.limits() != before:
+            before = self.hearing.limits()
+            self.sync()
         if not self.blocks and self.full_stores():
             self.met[f"a full store is {'lost in a crash' if crash else 'closed'} and opened again"] += 1
         super().reopen(crash)

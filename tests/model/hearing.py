@@ -7,7 +7,9 @@ A store has room again at two kinds of moments: in the middle of a call that lac
 
 from contextlib import contextmanager
 
-from tests.model.told import NOWHERE, Limits, Told, Way, deaths_of, number_of
+from tests.model.entries import number_of
+from tests.model.told import NOWHERE, Came, Limits, Told, Way, deaths_of
+from tests.model.vocabulary import ENDS
 from xump_ext.outcome import Outcome
 from xump_ext.records import describe
 from xump_ext.records.kinds import DEAD_ENTRY
@@ -37,6 +39,8 @@ class Hearing:
     def __init__(self, engine, names):
         self.engine, self.names = engine, names
         self.entered = {}               # as in `Told`
+        self.last = None                # what was told of the last call
+        ENDS.clear()
         self.lacks_room = False         # whether a call is about to have room made for it
         self.known = self.limits()      # of all calls before
         self.newly = []                 # (queue's name and id, bytes) of what the groups of this call have
@@ -91,10 +95,9 @@ class Hearing:
 
     def limits(self):
         stats = self.engine.stats()
-        queues = {name: Way(queue["entered"], deaths_of(queue["dropped"], queue["dead_lettered"]), queue["duplicates"],
-                           deaths_of(queue["dropped"], queue["dead_lettered"], "delivery-limit"))
+        queues = {name: Way(queue["entered"], deaths_of(queue["dropped"], queue["dead_lettered"]), queue["duplicates"])
                   for name, queue in stats["queues"].items()}
-        return Limits(queues, {id: selector["copied"] for id, selector in stats["selectors"].items()})
+        return Limits(queues, {id: selector["copied"] for id, selector in stats["selectors"].items()}, len(ENDS))
 
     def read(self, store, data):
         """The records of a group that was written."""
@@ -104,11 +107,12 @@ class Hearing:
             if record["kind"] == "QUEUE":
                 self.names[store, record["queue"]] = record["name"]
             elif record["kind"] == "ENTER":
-                number = number_of(data[at : at + record["length"]]), bool(record["flags"] & DEAD_ENTRY)
+                came = Came(number_of(data[at : at + record["length"]]), record["address"], record["hops"],
+                            bool(record["flags"] & DEAD_ENTRY))
                 place = self.names[store, record["queue"]], record["id"]
                 if place not in self.entered:       # else it was copied forward, perhaps as one of the history
                     self.newly.append((place, record["length"]))
-                    self.entered[place] = number
+                    self.entered[place] = came
             at += record["length"]
 
     def has_heard_all(self):
@@ -122,5 +126,7 @@ class Hearing:
         self.known = self.limits()
         limits = self.after[0][0] if self.after else self.limits()
         outcomes = [one for one in result if isinstance(one, Outcome)] if isinstance(result, list) else []
-        return Told(self.entered, limits if self.begun is None else self.begun, self.before, limits,
-                    [ended for _, ended in self.after], error, outcomes, refused)
+        ended = 0 if self.last is None else self.last.ended     # a refused call may leave the model what the engine has done
+        self.last = Told(self.entered, ENDS, ended, limits if self.begun is None else self.begun, self.before, limits,
+                         [ended for _, ended in self.after], error, outcomes, refused)
+        return self.last

@@ -1,11 +1,12 @@
 """Dead letters: bounces by the engine itself (rules 11 and 12)."""
 
+import inspect
+
 from tests.model import books
 from tests.model.entries import bounced
 from tests.model.outcomes import end_of, tell
 from tests.model.room import drops, has_room, is_below_limit
 from tests.model.values import count
-from tests.model.told import deaths_of
 from xump_ext.death import Death
 from xump_ext.message.rewriter import rewriter_function
 
@@ -42,13 +43,40 @@ def dead_letter(engine, entry, reason, detail=None, or_keep=False):
         books.pay_supplier(engine, entry)
 
 
+def expire(engine, entry):
+    """Its time is over; it is in the hands of nobody. Without room for its dead letter it waits, delayed."""
+    if not expire_first(engine, entry.queue) and not lacks_room(engine, entry, "expired"):
+        dead_letter(engine, entry, "expired")
+        return
+    entry.never_due = entry.state == "delayed" and not entry.retrying
+    books.withdraw(engine, entry)
+    engine.lacked += 1
+    entry.state, entry.home, entry.retrying, entry.lacking = "delayed", "waiting", False, engine.lacked
+
+
+def expire_in_room(engine):
+    """There may be room: what waits for it goes on, from each queue the first ones."""
+    for queue in list(engine.queues.values()):
+        expire_first(engine, queue)
+
+
+def expire_first(engine, queue):
+    """The same in one queue; whether there are others that go on waiting."""
+    for entry in sorted([entry for entry in queue.entries if entry.lacking], key=lambda entry: entry.lacking):
+        if lacks_room(engine, entry, "expired"):
+            return True
+        first, entry.lacking = entry.never_due, 0
+        dead_letter(engine, entry, "expired")
+        entry.never_due = first
+    return False
+
+
 def lacks_room(engine, entry, reason):
-    """Whether a store has no room for its dead letter. The first one of a queue that ends for its delivery limit has room if
-    one more of them has ended there."""
+    """Whether a store has no room for its dead letter."""
     target, _ = room_for(engine, entry, reason)
     if engine.told is None or target is None or not (target.durable or target.transit):
         return False
-    return engine.told.ended(entry.queue) <= deaths_of(entry.queue.dropped, entry.queue.dead_lettered, reason)
+    return not engine.told.ends_next(entry, reason)
 
 
 def room_for(engine, entry, reason):
@@ -98,7 +126,10 @@ def letter(engine, target, namer, message, reason, from_name, detail):
     """What a dead letter is, and the queues that it does not enter if it begins a trip of its own; else None."""
     if namer is not None and namer.rewriter is not None:
         name, argument = namer.rewriter
-        made = rewriter_function(name)(message, Death(reason, from_name, target.name, argument, detail or None, engine.time))
+        if engine.told is not None:
+            engine.told.ended += message.id != 0 and reason in ("expired", "delivery-limit")
+        rewriter = inspect.unwrap(rewriter_function(name))
+        made = rewriter(message, Death(reason, from_name, target.name, argument, detail or None, engine.time))
         return made if isinstance(made, tuple) else (made, None)
     return bounced(message, reason, from_name, detail), None
 

@@ -155,6 +155,10 @@ class Pair:
             assert modelled == done, self.told(f"model gave {modelled!r}, engine {done!r}")
         return ok, done
 
+    def is_undecided(self):
+        """Whether the last call, of which model and engine have made different things, leaves open who is right."""
+        return False
+
     def told(self, what):
         return what + "\n" + "\n".join(self.journal)
 

@@ -100,7 +100,8 @@ def overflow_can_take(engine, queue, message, leaving=None, *, asks=True):
     target = target_of(selector, message)
     if target is None or target is queue:
         return target is None
-    return is_below_limit(engine, target, leaving) and (not asks or store_takes(engine, target, message, "overflow"))
+    return is_below_limit(engine, target, leaving) and (
+        not asks or store_takes(engine, target, makes(selector, entry), "overflow"))
 
 
 def has_room_for_any(engine, queue):

@@ -260,7 +260,7 @@ def is_aside(entry):
 
 def comes_later(entry):
     """Delayed at its entry."""
-    return entry.state == "delayed" and not entry.retrying
+    return entry.state == "delayed" and not entry.retrying and (not entry.lacking or entry.never_due)
 
 
 def replay(engine, selector, start):

@@ -11,7 +11,7 @@ def failure_of(world_class, given, program):
             getattr(world, name)(*args, **named)
             world.compare()
     except AssertionError as error:
-        return str(error)
+        return None if world.is_undecided() else str(error)
     finally:
         while world.blocks:
             with suppress(AssertionError):
@@ -41,11 +41,11 @@ def smallest(items, fails):
         size = max(1, size // 2)
 
 
-def told(world_class, given, program):
-    """The smallest program, as Python, and what goes wrong in it."""
+def told(world_class, given, program, error):
+    """The smallest program, as Python, and what goes wrong in it. `error`: what went wrong at first."""
     program = list(program)
     if failure_of(world_class, given, program) is None:
-        return "it does not fail when it is run again"
+        return f"it does not fail when it is run again; the first time: {error}"
     program = shrunk(world_class, given, program)
     lines = [f"world = World{given!r}"]
     for name, args, named in program:

@@ -8,7 +8,7 @@ counts, held; their messages, in order of time, then of their queues' age.
                     the same store; if it is in another one, both are ready, and the lower one may be marked redelivered)
                     what an overflow selector took at its entry is routed, if all before it in its queue were
     delayed         delayed, until the same time; but ready after a crash, if it waited to be tried again
-    history         history, in order of id
+    history         history, in order of id; but after a crash as if outstanding, if an entry in RAM has its last word
     gone            gone; but ready again, if an entry in RAM has its last word (redelivered, if it was handed out)
 
 What was handed out is known exactly after an orderly end. After a crash all that may have been handed out counts as that.
@@ -65,8 +65,14 @@ def entries_of(model, queue):
 
 
 def stays(model, entry, crashed):
-    """Whether it is ready again, or in the history. If it is further down, that is its end."""
-    return not (entry.state in ("outstanding", "lent") and is_further_down(model, entry, crashed))
+    """Whether it is ready again, or in the history. If it is further down, that is its end; an orderly end knows that it was in
+    the history for that."""
+    if entry.state not in ("outstanding", "lent") or not is_further_down(model, entry, crashed):
+        return True
+    if crashed or entry not in entry.queue.processed:
+        return False
+    entry.state = "history"
+    return True
 
 
 def is_further_down(model, entry, crashed):
@@ -101,7 +107,7 @@ def come_back(entry, became, frontier, crashed):
     entry.logged = entry.delivery_count, entry.redelivered
     if entry.never_due:
         entry.state = "delayed"
-    if entry.state == "delayed" and not (crashed and entry.retrying):
+    if entry.state == "delayed" and not (crashed and entry.retrying) and (not entry.lacking or entry.never_due):
         return
     was_passed = entry.id < frontier and (entry.state != "lent" or entry.never_waited) and not is_aside(entry)
     was_routed = entry.routed or was_passed
@@ -133,6 +139,7 @@ def open_entry(queue, entry, sequence):
     entry.visited, entry.dead, entry.never_waited = None, False, False
     entry.was_delayed = entry.retrying and entry.kept_time and entry.state in READY
     entry.retrying = entry.kept_time = entry.retrying and entry.state == "delayed"
+    entry.lacking = 0
     entry.by_hand, entry.kept, entry.waited, entry.answer_by = False, False, entry.state in READY, None
     if not entry.came_delayed:
         entry.since = entry.message.timestamp

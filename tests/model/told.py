@@ -14,32 +14,29 @@ publish, a transaction and the like it refuses if the engine did.
 `Told` has also what the model was refused for lack of room, for `full.py`, which knows how much room there was.
 """
 
-import re
 from collections import namedtuple
 from contextlib import contextmanager, nullcontext
 
+from tests.model.entries import number_of
 from xump.errors import StoreFull
 from xump_ext.outcome import OutcomeFlag
 
-Limits = namedtuple("Limits", "queues copied")
-"""How far all had come: names of queues -> `Way`, ids of selectors -> how often they copied."""
-Way = namedtuple("Way", "last_id deaths duplicates limited")
-NOWHERE = Way(0, 0, 0, 0)
+Limits = namedtuple("Limits", "queues copied ends")
+"""How far all had come: names of queues -> `Way`, ids of selectors -> how often they copied, and the number of `ENDS`."""
+Way = namedtuple("Way", "last_id deaths duplicates")
+NOWHERE = Way(0, 0, 0)
 INFINITY = float("inf")
-NUMBER = re.compile(rb"#(\d+)#")
-
-
-def number_of(data):
-    """By which a body is known, and a record that has it; None: it has no number."""
-    found = NUMBER.search(data)
-    return int(found[1]) if found else None
+Came = namedtuple("Came", "number address hops dead")
+"""What the record of an entry says: its message's number, address and hops, and whether it is a dead letter that began anew."""
 
 
 class Told:
     """Of one call."""
 
-    def __init__(self, entered, begun, before, limits, after, error, outcomes, refused):
-        self.entered = entered          # (queue's name, id) -> the message's number, and whether it is a dead letter
+    def __init__(self, entered, ends, ended, begun, before, limits, after, error, outcomes, refused):
+        self.entered = entered          # (queue's name, id) -> `Came`
+        self.ends = ends                # as `ENDS` of `vocabulary.py`
+        self.ended = ended              # how many of them the model has made
         self.before = before            # limits of the runs before the call's own work: a store had made room for it
         self.limits = limits            # when the call had done its work
         self.after = after              # limits of the runs after it
@@ -53,6 +50,7 @@ class Told:
         self.now = begun                # limits of what was due before all that
         self.lacked = []                # (what, store, message) for which there was no room
         self.answered = []              # messages for whose dead letters the call needs room
+        self.arrivals = []              # messages that the model has put into queues
 
     def begin(self, engine):
         """What was due is done; the call's own work comes next."""
@@ -90,17 +88,17 @@ class Told:
 
     def comes_later(self, queue, message):
         """Whether a message that waited for room in this durable queue still waits: its store cleans its log for it."""
-        return self.waited and not self.has_entered(queue, number_of(message.body), False)
+        return self.waited and not self.has_entered(queue, message, False)
 
-    def has_entered(self, queue, number, dead):
-        return queue.next_id <= self.way(queue).last_id and self.entered.get((queue.name, queue.next_id)) == (number, dead)
+    def has_entered(self, queue, message, dead):
+        came = Came(number_of(message.body), message.address, message.hops, dead)
+        assert came.number is not None, f"a message without a number: {message}"
+        return queue.next_id <= self.way(queue).last_id and self.entered.get((queue.name, queue.next_id)) == came
 
     def takes(self, queue, message, what, copier=None, dead=False):
-        """Whether the message has entered the durable queue as the next one: of those with the same body the copy that this
-        selector makes, or the dead letter, or neither."""
-        number = number_of(message.body)
-        assert number is not None, f"a message without a number: {message}"
-        if self.has_entered(queue, number, dead) and (
+        """Whether the message has entered the durable queue as the next one: of those that are alike the copy that this selector
+        makes, or the dead letter, or neither."""
+        if self.has_entered(queue, message, dead) and (
                 copier is None or self.now.copied.get(copier.id, INFINITY) > copier.copied):        # it may be gone
             return True
         if self.now is self.limits:
@@ -114,23 +112,29 @@ class Told:
         """Whether one more message of the queue ended for its hops."""
         return self.way(queue).deaths > deaths_of(queue.dropped, queue.dead_lettered)
 
-    def ended(self, queue):
-        """How many messages of the queue ended for its delivery limit."""
-        return self.way(queue).limited
+    def ends_next(self, entry, reason):
+        """Whether this message ends for its time, or its delivery limit, as the next one that does."""
+        return self.ended < self.now.ends and self.ends[self.ended] == (entry.queue.name, number_of(entry.message.body), reason)
 
     def was_duplicate(self, queue):
         """Whether one more row was a duplicate of a message of the queue."""
         return self.way(queue).duplicates > queue.duplicates
 
 
-def deaths_of(dropped, dead_lettered, reason="hops"):
-    return dropped.get(reason, 0) + dead_lettered.get(reason, 0)
+def deaths_of(dropped, dead_lettered):
+    return dropped.get("hops", 0) + dead_lettered.get("hops", 0)
 
 
 def check(engine, what, *places, answered=()):
     """See `Told.check`. A model that is told nothing has stores without an end."""
     if engine.told is not None:
         engine.told.check(what, *places, answered=answered)
+
+
+def arrives(engine, message):
+    """The model has put it into a queue."""
+    if engine.told is not None:
+        engine.told.arrivals.append(message)
 
 
 def comes_later(engine, queue, message):

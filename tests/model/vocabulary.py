@@ -1,9 +1,20 @@
 """The vocabulary of the tests: `xump.workloads.TIGHT`, with rewriters, which a test has to register."""
 
 from dataclasses import replace
+from functools import wraps
 
+from tests.model.entries import bounced, number_of
 from xump import register_rewriter
 from xump.workloads import TIGHT
+
+ENDS = []
+"""(queue, number, reason) of messages that ended for their time or their delivery limit, in the order in which rewriters were
+called."""
+
+
+def bounce(message, death):
+    """A rewriter that does what is done without one."""
+    return bounced(message, death.reason, death.queue, death.detail)
 
 
 def stamp(message, death):
@@ -18,8 +29,18 @@ def bar(message, death):
     return message.replace(address=death.argument.split()[-1]), death.argument.split()
 
 
-for function in (stamp, bar):
-    register_rewriter(f"test {function.__name__}", function)
+def noting(function):
+    """The rewriter, which adds to `ENDS` what has entered its queue."""
+    @wraps(function)
+    def rewriter(message, death):
+        if message.id and death.reason in ("expired", "delivery-limit"):
+            ENDS.append((death.queue, number_of(message.body), death.reason))
+        return function(message, death)
+    return rewriter
+
+
+for function in (bounce, stamp, bar):
+    register_rewriter(f"test {function.__name__}", noting(function))
 
 VOCABULARY = replace(TIGHT, rewriters=[
     "test stamp", ["test stamp", "x"], ["test bar", "q1"], ["test bar", "q2 q3"], ["test bar", "q0 nowhere q4"]])

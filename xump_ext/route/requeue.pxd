@@ -25,7 +25,7 @@ cdef int64_t retry_delay_of(const queue_t* queue, uint32_t delivery_count) noexc
 cdef entry_t* returns_as(entry_t* entry, int64_t* delay_ns) noexcept
 # Whether the content of an entry has to be read before it is taken back. `refused`: it is not to return, but to be dead-lettered.
 cdef bint return_reads(engine_t* engine, entry_t* entry, bint refused) except -1
-# Reads it if so, and asks for room for its dead letter. If it raises, nothing has changed.
+# Reads it if so, and if it is not to return, asks for room for its dead letter. If it raises, nothing has changed.
 cdef int prepare_return(engine_t* engine, entry_t* entry, bint refused) except -1
 # Whether such an entry is dead-lettered, or dropped: it is refused, or its time is over.
 cdef bint returns_not(engine_t* engine, const entry_t* entry, bint refused) except -1

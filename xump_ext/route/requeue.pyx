@@ -319,8 +319,8 @@ cdef entry_t* returns_as(entry_t* entry, int64_t* delay_ns) noexcept:
 cdef int prepare_return(engine_t* engine, entry_t* entry, bint refused) except -1:
     if return_reads(engine, entry, refused):
         content_at(entry)
-        if returns_not(engine, entry, refused):
-            letter_room(engine, entry, REASON_REJECTED if refused else REASON_EXPIRED)
+        if refused:             # what expires waits for room
+            letter_room(engine, entry, REASON_REJECTED)
     return 0
 
 
