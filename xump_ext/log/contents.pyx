@@ -10,8 +10,7 @@ from xump_ext.records.kinds cimport NO_TEXT, rare_t, timed_t
 from xump_ext.records.record cimport payload_of, rare_of, timed_of
 
 
-cdef inline object text_of_record(const char** at, uint16_t size):
-    """The text of this size at `at`, or None; `at` moves behind it."""
+cdef object text_of_record(const char** at, uint16_t size):
     cdef const char* text = at[0]
     if size == NO_TEXT:
         return None

@@ -14,7 +14,6 @@ time, and says what each of them is:
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.ref cimport Py_INCREF
-from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
@@ -22,11 +21,12 @@ from libc.string cimport memset
 from xump_ext.errors import StoreCorrupt
 from xump_ext.log.adopt cimport adopt_read, adoptions_come
 from xump_ext.log.append cimport log_queue
+from xump_ext.log.contents cimport text_of_record
 from xump_ext.log.meta cimport Map, map_come, map_read
 from xump_ext.log.writer cimport store_queue, stored_content
 from xump_ext.memory.grow cimport array_grow
 from xump_ext.records.kinds cimport (
-    ADOPT, COPIES_AWAITED, ENTER, FORGET, GONE, GROUP, MARK, META, NO_TEXT, NOT_HIDING, OPTION_DROP_OLDEST, OPTION_DROP_TO_FIT,
+    ADOPT, COPIES_AWAITED, ENTER, FORGET, GONE, GROUP, MARK, META, NOT_HIDING, OPTION_DROP_OLDEST, OPTION_DROP_TO_FIT,
     OPTION_KEEP_UNMATCHED, OPTION_STAGED, QUEUE, RECORD_AUTO_DELETE, RECORD_COPIED, RECORD_DEAD_ENTRY, RECORD_EXACT,
     RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED, RECORD_UPSTREAM_FAILED,
     SEEN, SETTLE, STATE, adopt_record_t, enter_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t,
@@ -159,9 +159,9 @@ cdef class Recovery:
         found.described = record.head.position
         found.incarnation = record.incarnation
         found.dedup_key, found.dedup_more_key = record.dedup_key, record.dedup_more_key
-        queue.name = text_here(&at, record.name_bytes)
-        dead_letter, group = text_here(&at, record.dead_letter_bytes), text_here(&at, record.group_bytes)
-        queue.properties = properties_of(record, dead_letter, group, text_here(&at, record.rewriter_bytes))
+        queue.name = text_of_record(&at, record.name_bytes)
+        dead_letter, group = text_of_record(&at, record.dead_letter_bytes), text_of_record(&at, record.group_bytes)
+        queue.properties = properties_of(record, dead_letter, group, text_of_record(&at, record.rewriter_bytes))
         return 0
 
     cdef int apply_state(self, const state_record_t* record) except -1:
@@ -434,15 +434,6 @@ cdef void map_take_over(queue_t* queue, Map map) noexcept:
         Py_INCREF(map)
         queue.meta = <void*> map
         map_come(map, queue.store)
-
-
-cdef object text_here(const char** at, uint16_t size):
-    """The text of this size at `at`, or None; `at` moves behind it."""
-    cdef const char* text = at[0]
-    if size == NO_TEXT:
-        return None
-    at[0] += size
-    return PyUnicode_DecodeUTF8(text, size, NULL)
 
 
 cdef dict properties_of(const queue_record_t* record, object dead_letter, object group, str rewriter):
