@@ -47,7 +47,8 @@ class LmdbView(LmdbReader):
             if survey.broken:
                 raise files.corrupt(self.path, survey.report.damage[0].what)
             self.damage = survey.report.damage
-        for queue in sorted(named(key)[0] for _, key, _ in survey.lost if key[:1] == KEY_QUEUE):
+        numbers = {named(key)[0] for _, key, _ in survey.lost if key[:1] == KEY_QUEUE}
+        for queue in sorted(numbers - {0}):         # which none has: the key is what is damaged
             yield None, memoryview(queue_record(queue, self.end, self.salt))
 
     def write(self, batch: Any) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.lmdb.small_store import data_of, run_child
+from xump.cli import main as cli
 from xump.stores.lmdb import LmdbStore
 from xump.stores.lmdb_content import META_KEY
 from xump.stores.lmdb_files import meta_of
@@ -267,6 +268,22 @@ def test_of_a_mark(place, monkeypatch, id):
                 other.unlink()
     print([(n, found.count(n)) for n in sorted(set(found))])
     assert sorted(found)[len(found) * 9 // 10] < 7, "one damaged record makes many messages doubtful"
+
+
+def test_of_the_key_of_a_queue(place, capsys):
+    """Commands look at a store with a queue in place of one that is lost. Its number is what the key says, which may be none."""
+    path = place / "store"
+    killed_store(path)
+    key_at = places_of_entry(path, kinds.KEY_QUEUE + entry_key(1, 0)[1:])[2 + 8 : 2 + 8 + 13]
+    data = data_of(path).read_bytes()
+    for at in key_at:
+        for bit in range(8):
+            damaged = bytearray(data)
+            damaged[at] ^= 1 << bit
+            data_of(path).write_bytes(damaged)
+            assert cli.main(["stats", str(path)]) == 1
+            said = capsys.readouterr().err
+            assert "run: xump repair" in said or "to see them all: xump check" in said, (at, bit, said)
 
 
 def mark_key(queue, id):

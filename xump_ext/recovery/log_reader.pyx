@@ -138,6 +138,9 @@ cdef class Recovery:
         cdef Recovered queue
         if self.last != NULL and self.last_number == number:
             return self.last
+        if number == 0:
+            raise StoreCorrupt(f"store {self.journal.name!r}: there are records of queue number 0, which is none; "
+                               "run: xump repair PATH")
         queue = self.found.get(number)
         if queue is None:
             queue = self.found[number] = Recovered.__new__(Recovered)
