@@ -1,9 +1,11 @@
 """The end in good order: consumers are cancelled, acks are waited for, confirms are written, then connections are closed."""
 
 import asyncio
+import gc
 import signal
 import socket
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -245,3 +247,23 @@ def test_an_error_of_what_falls_due_does_not_end_that(engine, monkeypatch, caplo
         assert (jobs.ready, engine.queues["late"].ready) == (0, 1)
     said = [record.exc_info[1] for record in caplog.records if "an error of what fell due in" in record.getMessage()]
     assert said == [error, error]
+
+
+def test_connections_that_were_just_accepted_end_with_it(engine):
+    """asyncio makes their transports in a later turn of the loop, and forgets the sockets if the server is closed by then."""
+    async def run():
+        broker = Broker(engine, amqp="127.0.0.1:0")
+        await broker.start()
+        clients = [socket.create_connection(broker.address) for _ in range(3)]
+        for _ in range(2):              # they are accepted in the first turn
+            await asyncio.sleep(0)
+        await broker.stop()
+        return clients
+
+    clients = asyncio.run(run())
+    gc.collect()                        # tells of sockets that nothing has closed
+    for client in clients:
+        client.settimeout(10)
+        with suppress(ConnectionResetError):
+            assert client.recv(1) == b""
+        client.close()

@@ -42,6 +42,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--pair-states", type=int, default=20_000, help="power: states of each pair of stores")
     parser.add_argument("--kills", type=int, default=10_000, help="kills: of each store; a fifth of that for each pair")
     parser.add_argument("--every", type=int, default=1, help="damage: only every nth bit, run of zeros, and length")
+    parser.add_argument("--kind", help="damage: only of this kind, as its table calls it")
     parser.add_argument("--executions", type=int, default=10_000_000, help="fuzz: of each harness")
     parser.add_argument("--steps", type=int, default=1_000_000, help="machine: of each mix of stores")
     parser.add_argument("--messages", type=int, default=24_000_000, help="soak: of each store")
@@ -74,13 +75,15 @@ def main() -> None:
     for name in options.parts or PARTS:
         with Progress(*COLUMNS, disable=not sys.stdout.isatty()) as progress:
             section = importlib.import_module(PARTS[name]).run(options, progress)
-        if options.stores is not None and not section.rows:
-            sys.exit(f"{name}: nothing is called {options.stores!r}; its table in docs/reliability.md has the names")
+        if not section.rows and (options.stores is not None or options.kind is not None):
+            sys.exit(f"{name}: nothing is called {options.stores or options.kind!r}; its table in docs/reliability.md has the "
+                     "names")
         print(section.markdown(command_of(options, name), options.seed))
         for violation in section.violations[:50]:
             print(f"* {violation}\n")
         if not (options.no_report or options.chain):
-            report.write(section, command_of(options, name), options.seed, only=options.stores is not None)
+            only = options.stores is not None or options.kind is not None
+            report.write(section, command_of(options, name), options.seed, only)
         found += len(section.violations)
     sys.exit(found > 0)
 

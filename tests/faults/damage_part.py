@@ -35,8 +35,8 @@ so.{share}
 
 
 def run(options: argparse.Namespace, progress: Progress) -> Section:
-    share = f"\nEvery {options.every}th was tried." if options.every > 1 else ""
-    section = Section("damage", "Damaged files", TEXT.format(share=share), COLUMNS)
+    sampled = f"\nEvery {options.every}th was tried." if options.every > 1 else ""
+    section = Section("damage", "Damaged files", TEXT.format(share=sampled), COLUMNS, keys=2)
     for store in FILES:
         for end in ENDS:
             if options.stores not in (None, store, f"{store}, {end}"):
@@ -55,8 +55,9 @@ def run(options: argparse.Namespace, progress: Progress) -> Section:
                     came[kind, what] += number
                 section.violations.extend(f"{end}: {violation}" for violation in said["violations"])
             with worker.folder() as folder:
-                jobs = [{"store": store, "end": end, "seed": options.seed, "every": options.every, "first": number,
-                         "stride": options.at_once, "folder": str(folder / str(number))} for number in range(options.at_once)]
+                share = {"store": store, "end": end, "seed": options.seed, "every": options.every, "kind": options.kind}
+                jobs = [share | {"first": number, "stride": options.at_once, "folder": str(folder / str(number))}
+                        for number in range(options.at_once)]
                 worker.run_all("tests.faults.damage_part", jobs, told, options.at_once)
             section.rows += rows(f"{store}, {end}", came, section.violations, end, store)
     return section
@@ -84,7 +85,8 @@ def work(job: Job, say: Callable[[dict[str, Any]], None]) -> None:
     folder = Path(job["folder"])
     with worker.drawn_from(job["seed"]):
         specimen = Specimen(job["store"], ENDS[job["end"]], job["seed"], folder / "specimen")
-    damages = drawn(specimen.all_damages(), job["every"], job["seed"])[job["first"] :: job["stride"]]
+    damages = [one for one in specimen.all_damages() if job.get("kind") in (None, one.kind)]
+    damages = drawn(damages, job["every"], job["seed"])[job["first"] :: job["stride"]]
     tried = Tried(specimen, folder / "tried")
     for start in range(0, len(damages), BATCH):
         batch = damages[start : start + BATCH]

@@ -35,6 +35,8 @@ class Section:
     violations: list[str] = field(default_factory=list)
     kept: list[list[str]] = field(default_factory=list)
     """Rows of runs before over other stores, as they are on the page."""
+    keys: int = 1
+    """How many of the first columns say over what a row is."""
 
     def markdown(self, command: str, seed: int) -> str:
         lines = [f"## {self.title}", "", self.text.strip(), ""]
@@ -72,8 +74,8 @@ def write(section: Section, command: str, seed: int, only: bool = False) -> None
     begin, end = f"<!-- part: {section.name} -->\n", f"<!-- end of {section.name} -->\n"
     before = re.search(re.escape(begin) + "(.*?)" + re.escape(end), text, re.DOTALL)
     if only and before is not None:
-        again = {str(row[0]) for row in section.rows}
-        section.kept = [row for row in rows_of(before[1]) if row[0] not in again]
+        again = {tuple(map(str, row[: section.keys])) for row in section.rows}
+        section.kept = [row for row in rows_of(before[1]) if tuple(row[: section.keys]) not in again]
     new = begin + section.markdown(command, seed) + end
     text = text.rstrip("\n") + "\n\n" + new if before is None else text.replace(before[0], new)
     PAGE.write_text(text)

@@ -238,9 +238,10 @@ def test_a_part_may_be_run_over_some_stores_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "PAGE", tmp_path / "page.md")
     columns = ["stores", "by", "violations"]
 
-    def write(seed, *rows):
+    def write(seed, *rows, keys=1):
         found = ["bad"] * sum(row[-1] for row in rows)
-        report.write(Section("one", "One", "What.", columns, [*rows], found), "python -m tests.faults one", seed, only=True)
+        section = Section("one", "One", "What.", columns, [*rows], found, keys=keys)
+        report.write(section, "python -m tests.faults one", seed, only=True)
         lines = (tmp_path / "page.md").read_text().splitlines()
         return [line.split(" | 20")[0] for line in lines if line.startswith("| ") and "stores" not in line], lines[-2]
 
@@ -249,6 +250,8 @@ def test_a_part_may_be_run_over_some_stores_at_a_time(tmp_path, monkeypatch):
     assert rows == ["| ring | a | 0 | 1", "| ring |  | 2 | 1", "| lmdb | a | 1 | 2"] and said.startswith("**3 violations.**")
     rows, said = write(3, ["ring", "b", 0])
     assert rows == ["| lmdb | a | 1 | 2", "| ring | b | 0 | 3"] and said.startswith("**1 violation.**")
+    rows, said = write(4, ["ring", "a", 0], ["lmdb", "a", 0], keys=2)
+    assert rows == ["| ring | b | 0 | 3", "| ring | a | 0 | 4", "| lmdb | a | 0 | 4"] and said.startswith("No violation.")
 
 
 def test_stores_that_a_part_does_not_have(monkeypatch):

@@ -193,8 +193,10 @@ class Broker:
         if not self._runs:
             return
         self.is_ending = True
+        if ack_timeout > 0:
+            ending.cancel_consumers(self)
         if self._server is not None:
-            self._server.close()
+            await ending.listen_no_more(self._server)
         if self.http is not None:
             await self.http.stop()
         if self.flight is not None:
@@ -202,7 +204,6 @@ class Broker:
         if self._sweeper is not None:
             self._sweeper.cancel()
         if ack_timeout > 0:
-            ending.cancel_consumers(self)
             await ending.acknowledged(self, ack_timeout, hurry or asyncio.Event())
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):

@@ -15,10 +15,26 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.02
 """How often it looks whether everything is acknowledged."""
 
+ACCEPT_TURNS = 3
+"""After so many turns of the loop at most, a connection that was accepted has called `connection_made`."""
+
 
 def shutdown() -> ProtocolError:
     """The words that clients are told."""
     return ProtocolError(320, "broker forced connection closure with reason 'shutdown'", 0)
+
+
+async def listen_no_more(server: asyncio.Server) -> None:
+    """Close a server, after connections that it has just accepted have come to know their broker.
+
+    asyncio makes their transports a turn of the loop later. If the server is closed in between, that fails, and nothing closes
+    the sockets (seen in CPython 3.11).
+    """
+    for listening in server.sockets:
+        server.get_loop().remove_reader(listening.fileno())
+    for _ in range(ACCEPT_TURNS):
+        await asyncio.sleep(0)
+    server.close()
 
 
 def cancel_consumers(broker: Broker) -> None:

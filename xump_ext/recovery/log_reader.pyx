@@ -168,6 +168,7 @@ cdef class Recovery:
         return 0
 
     cdef int apply_state(self, const state_record_t* record) except -1:
+        self.check_id(record.head.queue, record.head.id)
         self.recovered(record.head.queue).state = record[0]
         return 0
 
@@ -194,6 +195,13 @@ cdef class Recovery:
 
     # ---- messages
 
+    cdef int check_id(self, uint32_t queue, uint64_t id) except -1:
+        """Ids begin with 1, and end long before there are no more: what counts on from one must not come to 0."""
+        if id - 1 >= UNLIMITED >> 1:
+            raise StoreCorrupt(f"store {self.journal.name!r}: queue number {queue} has a record with id {id}, which is none; "
+                               "run: xump repair PATH")
+        return 0
+
     cdef int apply_enter(self, const enter_record_t* record) except -1:
         """Make an entry, or replace it: a record that was copied forward stands for the one before."""
         cdef recovered_t* queue = self.last
@@ -207,6 +215,7 @@ cdef class Recovery:
         entry = index_get(&queue.index, record.head.id)
         new = entry == NULL
         if new:
+            self.check_id(record.head.queue, record.head.id)
             entry = entry_new(queue.engine)
             memset(entry, 0, sizeof(entry_t))
             entry.id = record.head.id
