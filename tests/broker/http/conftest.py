@@ -62,6 +62,8 @@ class Target:
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}/hook"
         self.held = []
+        self.lock = threading.Lock()
+        self.is_closed = False
         threading.Thread(target=self.run, daemon=True).start()
 
     def run(self):
@@ -81,7 +83,7 @@ class Target:
                 told = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
                 answer = told(method, path) if callable(told) else told
                 if answer is None:          # it hangs
-                    self.held.append(connection.dup())
+                    self.hold(connection)
                 self.asked.put((method, path, headers, body))
                 if answer is None:
                     return
@@ -92,10 +94,17 @@ class Target:
     def next(self):
         return self.asked.get(timeout=30)
 
+    def hold(self, connection):
+        with self.lock:
+            if not self.is_closed:      # else it was asked once more while the test ended
+                self.held.append(connection.dup())
+
     def close(self):
         self.socket.close()
-        for connection in self.held:
-            connection.close()
+        with self.lock:
+            self.is_closed = True
+            for connection in self.held:
+                connection.close()
 
 
 @pytest.fixture
