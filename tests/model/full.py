@@ -84,7 +84,8 @@ class FullWorld(World):
 
     def is_undecided(self):
         """Records do not tell twins apart: copies of a message that are alike, of which only one found room."""
-        twins = Counter((number_of(m.body), m.address, m.hops) for m in (*self.live, *self.model.told.arrivals))
+        arrivals = () if self.model.told is None else self.model.told.arrivals      # None: it was just opened again
+        twins = Counter((number_of(m.body), m.address, m.hops) for m in (*self.live, *arrivals))
         undecided = max(twins.values(), default=0) > 1
         self.met["undecided"] += undecided
         return undecided

@@ -72,11 +72,15 @@ def expire_first(engine, queue):
 
 
 def lacks_room(engine, entry, reason):
-    """Whether a store has no room for its dead letter."""
-    target, _ = room_for(engine, entry, reason)
+    """Whether a store has no room for its dead letter: a rewriter is called for the next one, or the next one is there."""
+    target, namer = room_for(engine, entry, reason)
     if engine.told is None or target is None or not (target.durable or target.transit):
         return False
-    return not engine.told.ends_next(entry, reason)
+    if namer is not None and namer.rewriter is not None:
+        return not engine.told.ends_next(entry, reason)
+    hops = 0 if reason in REFUSED else entry.message.hops + 1
+    made = bounced(entry.message, reason, entry.queue.name).replace(hops=hops)
+    return not engine.told.has_entered(target, made, reason in REFUSED)
 
 
 def room_for(engine, entry, reason):

@@ -6,8 +6,9 @@ from xump_ext.state.graph cimport engine_t, entry_t, store_t
 
 # Whether a store has room for the dead letter of an entry that is about to end, or none is needed. Reads its content.
 cdef bint letter_fits(engine_t* engine, entry_t* entry, int reason) except -1
-# The same; raises StoreFull instead of False. Nothing has changed then, and `engine.wanting` says where room is wanted.
-cdef int letter_room(engine_t* engine, entry_t* entry, int reason) except -1
+# The same for a message that is refused; raises StoreFull instead of False. Nothing has changed then, and `engine.wanting` says
+# where room is wanted.
+cdef int letter_room(engine_t* engine, entry_t* entry) except -1
 
 
 cdef class LetterRoom:

@@ -18,7 +18,7 @@ from xump_ext.log.owners cimport store_behind
 from xump_ext.log.room cimport COMES_IN, ENDS, letter_bytes, letters_promise, letters_want, store_takes_letters
 from xump_ext.route.letters cimport dead_letter_of
 from xump_ext.route.settling cimport hops_of, is_fresh
-from xump_ext.state.constants cimport REASON_EXPIRED
+from xump_ext.state.constants cimport REASON_EXPIRED, REASON_REJECTED
 from xump_ext.state.graph cimport queue_t
 from xump_ext.state.lazy_content cimport content_at
 from xump_ext.state.limits cimport drops
@@ -40,8 +40,8 @@ cdef bint letter_fits(engine_t* engine, entry_t* entry, int reason) except -1:
     return False
 
 
-cdef int letter_room(engine_t* engine, entry_t* entry, int reason) except -1:
-    if not letter_fits(engine, entry, reason):
+cdef int letter_room(engine_t* engine, entry_t* entry) except -1:
+    if not letter_fits(engine, entry, REASON_REJECTED):
         raise no_room_for_letters(engine.wanting)
     return 0
 

@@ -23,7 +23,7 @@ from xump_ext.select.groups cimport group_enter
 from xump_ext.select.unrouted cimport apart_add, goes_apart, kept_add, kept_try
 from xump_ext.state.constants cimport (
     BOUND, BROKEN, FOREIGN, HOME_KEPT, HOME_PARKED, HOME_WAITING, MOVED, NACKED, NEVER, OFFERED, OVERFULL, REASON_DELIVERY_LIMIT,
-    REASON_EXPIRED, REASON_REJECTED, REDELIVERED, RETURNED, TAKEN, TIMER_RETRY, UNLIMITED, UNROUTED,
+    REASON_EXPIRED, REDELIVERED, RETURNED, TAKEN, TIMER_RETRY, UNLIMITED, UNROUTED,
 )
 from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.extra cimport extra_of
@@ -320,7 +320,7 @@ cdef int prepare_return(engine_t* engine, entry_t* entry, bint refused) except -
     if return_reads(engine, entry, refused):
         content_at(entry)
         if refused:             # what expires waits for room
-            letter_room(engine, entry, REASON_REJECTED)
+            letter_room(engine, entry)
     return 0
 
 
