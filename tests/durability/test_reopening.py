@@ -8,15 +8,14 @@ import signal
 
 import pytest
 
-from tests.durability.log_in_memory import LOGS, SALT
+from tests.durability.log_in_memory import LOGS
 from tests.durability.test_durable import two_shelves
 from xump import (
-    INFINITE, Engine, StoreCorrupt, StoreFailed, StoreLocked, XumpError, always, copy_to, default, deliver, discard, match,
+    INFINITE, Engine, StoreFailed, StoreLocked, XumpError, always, copy_to, default, deliver, discard, match,
     move_to, where,
 )
 from xump.durability import opening
 from xump.stores.ring import RingStore
-from xump.testing import records_by_hand as hand
 from xump.testing.conformance import in_child
 
 RING = {"durability": "process", "segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 20}
@@ -510,15 +509,6 @@ def test_the_child_of_a_fork_has_no_part_in_durable_queues(opened):
         engine.check()
     with opened() as engine:
         assert bodies(engine) == {"q": [b"1"]}
-
-
-@pytest.mark.parametrize("record", [
-    hand.queue(0, "q"), hand.enter(1, 0), hand.enter(1, 2**64 - 1), hand.state(1, 0), hand.state(1, 2**64 - 1)], ids=range(5))
-def test_numbers_that_no_store_issues(record):
-    """Counting on from them would come to 0, and begin anew."""
-    LOGS["odd"] = [[hand.Log(SALT).group(hand.queue(1, "jobs"), record)], 1]
-    with Engine() as engine, pytest.raises(StoreCorrupt, match="which is none; run: xump repair"):
-        engine.create_store("s", "log shelf", path="odd")
 
 
 @pytest.mark.parametrize("what", ["empty file", "text", "empty directory with a file", "file above"])

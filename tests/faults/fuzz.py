@@ -1,5 +1,5 @@
-"""Whatever reads bytes that others made, fed with bytes that nobody made: records of stores, filters, topologies, Arrow data, and
-the frames of AMQP clients.
+"""Whatever reads bytes that others made, fed with bytes that nobody made: records of stores, whole logs (`fuzz_recovery.py`),
+filters, topologies, Arrow data, and the frames of AMQP clients.
 
 A `Harness` takes bytes, and asserts what holds whatever they are. Two engines make them: `mutations`, which needs nothing but
 this file and makes the same ones from the same seed, and atheris (libFuzzer, `fuzz_atheris.py`), which also keeps what led to new
@@ -21,6 +21,7 @@ import xump
 from tests.amqp import fuzz as amqp
 from tests.arrow.arrow_by_hand import Column, Given, mapping, numbers, table, texts, views
 from tests.arrow.test_damage import released
+from tests.faults.fuzz_recovery import one_of_recovery
 from tests.match.filter_trees import MESSAGE
 from tests.match.filter_reference import evaluate
 from tests.match.test_filter_errors import VALID
@@ -292,6 +293,7 @@ def amqp_seeds() -> list[bytes]:
 
 HARNESSES = {one.name: one for one in (
     Harness("records", one_of_records, [bytes([checked]) + log for log in some_logs() for checked in (0, 1)]),
+    Harness("recovery", one_of_recovery, [number.to_bytes(8, "big") for number in range(40)]),
     Harness("filters", one_of_filters, [text.encode() for text in (*VALID, *(text for text, _ in EXAMPLES))]),
     Harness("topologies", one_of_topologies, [json.dumps(topology).encode() for topology in TOPOLOGIES]
             + [random.Random(number).randbytes(60) for number in range(40)]),

@@ -23,9 +23,10 @@ COLUMNS = ["reads", "by", "executions", "violations"]
 TEXT = """
 Readers of bytes that others made get bytes that are wrong: records of stores (half of them with a checksum that is right), the
 texts of filters, edited topologies, Arrow columns with wrong lengths, offsets, counts and pointers that are missing, and streams
-of AMQP frames cut anywhere. A filter that compiles must say what the model of filters says; a topology that is taken must
-describe itself, and one that is refused change nothing; Arrow data is released once; frames mean the same however they are cut;
-and no bytes may end the process.
+of AMQP frames cut anywhere. "Recovery" is a store whose records are whole, and say what no engine writes: it must be refused
+with a reason, or open, hold the laws, and work. A filter that compiles must say what the model of filters says; a topology that
+is taken must describe itself, and one that is refused change nothing; Arrow data is released once; frames mean the same however
+they are cut; and no bytes may end the process.
 """
 PIECE = 20_000
 SHARE = 4           # atheris makes one in so many

@@ -71,7 +71,7 @@ def open_store(engine: Graph, store: Store, told: Callable[[int], None] | None =
         raise
     store.journal = journal
     store.committer = committer
-    return [queue for queue in queues if not queue.staged]
+    return [queue for queue in queues if queue not in recovery.empty and not queue.staged]
 
 
 def _find_rewriter(store: str, queue: str, rewriter: str, looking: bool) -> None:

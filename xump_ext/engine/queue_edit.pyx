@@ -54,6 +54,7 @@ cdef queue_t* queue_create(
     `properties`: checked, as `QueueHandle._properties` gives them; one that is left out has its default value.
     `journal`: of its store, if that is durable. `number`: the queue's number there; 0: it is new.
     """
+    cdef uint32_t own = number if journal is None or number else journal.number_new()
     cdef queue_t* queue = queue_new(properties)
     cdef Plan plan = Plan.__new__(Plan)
     cdef QueueRef other
@@ -71,7 +72,7 @@ cdef queue_t* queue_create(
     handle.queue = queue
     (<dict> engine.queues)[handle.name] = handle
     if journal is not None:
-        journal.attach(queue, number)
+        journal.attach(queue, own)
         if number == 0:
             log_queue(queue)
     try:

@@ -12,7 +12,6 @@ the others.
 from cpython.ref cimport Py_INCREF
 from libc.string cimport memset
 
-from xump_ext.errors import StoreCorrupt
 from xump_ext.log.live_sizes cimport live_add, live_remove
 from xump_ext.log.writer cimport charge_of, record_new, store_queue, touch
 from xump_ext.records.kinds cimport ADOPT, adopted_t
@@ -141,9 +140,6 @@ cdef tuple adopt_read(const adopt_record_t* record):
     cdef const adopted_t* at = <const adopted_t*> (record + 1)
     cdef list waiting = []
     cdef uint32_t i
-    if adopt_length(record.count) != record.head.length:
-        raise StoreCorrupt(f"the record of the adoptions of queue number {record.head.queue} has a wrong length; "
-                           "run: xump repair PATH")
     for i in range(record.count):
         if at[i].begins or not waiting:
             waiting.append([])

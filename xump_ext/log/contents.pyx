@@ -5,7 +5,7 @@ from libc.stdint cimport uint16_t
 from libc.string cimport memcpy
 
 from xump_ext.message.content cimport content_of_buffers, no_parts, parts_t, pointer_or_null
-from xump_ext.message.headers cimport annex_new, annex_release, headers_of, text_new
+from xump_ext.message.headers cimport annex_new, annex_release, fields_fit, headers_of, text_new
 from xump_ext.records.kinds cimport NO_TEXT, rare_t, timed_t
 from xump_ext.records.record cimport payload_of, rare_of, timed_of
 
@@ -18,8 +18,7 @@ cdef object text_of_record(const char** at, uint16_t size):
     return text_new(text, size)
 
 
-cdef content_t* content_of_record(const enter_record_t* record) except NULL:
-    """A new content with the texts, headers and body of the record."""
+cdef content_t* content_of_record(const enter_record_t* record) except? NULL:
     cdef const char* at = payload_of(record)
     cdef const rare_t* rare = rare_of(record)
     cdef const timed_t* timed = timed_of(record)
@@ -42,6 +41,9 @@ cdef content_t* content_of_record(const enter_record_t* record) except NULL:
         if timed.annex_kind:
             parts.annex = annex_new(timed.annex_kind, PyBytes_FromStringAndSize(at, timed.annex_bytes))
         at += timed.annex_bytes
+    if not fields_fit(at, record.header_bytes, record.header_count):
+        annex_release(parts.annex)
+        return NULL
     try:
         content = content_of_buffers(
             address, at + record.header_bytes, record.body_bytes, &parts, record.header_count, record.header_bytes)

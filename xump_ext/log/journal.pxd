@@ -36,6 +36,7 @@ cdef class Journal:
     cdef bint signalled             # `changed` was called for the open group
 
     cdef int keep(self) except -1
+    cdef uint32_t number_new(self) except 0
     cdef int attach(self, queue_t* queue, uint32_t number) except -1
     cdef Group seal(self, bint exact, bint closing)
     cdef int written(self, Group group, bint enough) except -1

@@ -8,11 +8,11 @@ Written contents need not stay in memory. Beyond a budget (`resident_max`) they 
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport UINT32_MAX, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from xump_ext.errors import StoreCorrupt, StoreFailed
+from xump_ext.errors import StoreCorrupt, StoreFailed, StoreFull
 from xump_ext.log.adopt cimport adoptions_of
 from xump_ext.log.append cimport log_carried, log_queue, log_state, tells_its_marks
 from xump_ext.log.contents cimport content_of_record
@@ -79,10 +79,15 @@ cdef class Journal:
         free(self.spare)
         free(self.store.fences)
 
+    cdef uint32_t number_new(self) except 0:
+        """A number for a new queue. None is given twice: the log may have records of each."""
+        if self.last_number == UINT32_MAX:
+            raise StoreFull(f"store {self.name!r} has given all its {UINT32_MAX} numbers to queues: create this one in a new "
+                            "store")
+        return self.last_number + 1
+
     cdef int attach(self, queue_t* queue, uint32_t number) except -1:
-        """The queue is in this store from here on. `number`: its number there; 0: it is new, and gets one."""
-        if number == 0:
-            number = self.last_number + 1
+        """The queue is in this store from here on, and has that number there."""
         self.last_number = max(self.last_number, number)
         queue.store = &self.store
         queue.durable = queue.uncommon = True
@@ -484,7 +489,7 @@ cdef content_t* journal_fetch(entry_t* entry) except NULL:
 
 
 cdef content_t* content_in(Journal journal, entry_t* entry, uint64_t position) except? NULL:
-    """The content from the window; NULL: the record is not there as a whole."""
+    """The content from the window; NULL: the record is not there as a whole, or no engine wrote it so."""
     cdef Py_buffer view
     cdef const enter_record_t* record
     cdef uint64_t offset
@@ -500,5 +505,7 @@ cdef content_t* content_in(Journal journal, entry_t* entry, uint64_t position) e
                 or record.head.kind != ENTER or record.head.id != entry.id or record.head.queue != entry.queue.number):
             return NULL
         return content_of_record(record)
+    except UnicodeDecodeError:
+        return NULL
     finally:
         PyBuffer_Release(&view)

@@ -13,7 +13,6 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset
 
-from xump_ext.errors import StoreCorrupt
 from xump_ext.log.live_sizes cimport live_add, live_remove
 from xump_ext.log.writer cimport charge_of, record_new
 from xump_ext.message.headers cimport checked_utf8, raw_text_of
@@ -117,35 +116,31 @@ cdef void map_leave(queue_t* queue) noexcept:
         map.charge = 0
 
 
-cdef int map_read(Map map, const meta_record_t* record) except -1:
+cdef bint map_read(Map map, const meta_record_t* record) except -1:
     cdef const char* at = <const char*> (record + 1)
     cdef const char* end = at + record.bytes
     cdef uint64_t name_bytes, value_bytes
     cdef dict items = {}
     cdef uint32_t sizes[2]
     if record.head.id < map.number:
-        return 0
+        return True
     if padded(sizeof(meta_record_t) + <uint64_t> record.bytes) != record.head.length:
-        raise damaged(record)
+        return False
     while at < end:
         if end - at < <int64_t> sizeof(sizes):
-            raise damaged(record)
+            return False
         memcpy(sizes, at, sizeof(sizes))
         at += sizeof(sizes)
         name_bytes, value_bytes = sizes[0], sizes[1]
         if name_bytes + value_bytes > <uint64_t> (end - at):
-            raise damaged(record)
+            return False
         items[PyUnicode_DecodeUTF8(at, name_bytes, NULL)] = PyBytes_FromStringAndSize(at + name_bytes, value_bytes)
         at += name_bytes + value_bytes
     if <uint32_t> len(items) != record.count:
-        raise damaged(record)
+        return False
     map.number = record.head.id
-    return map.become(items)
-
-
-cdef object damaged(const meta_record_t* record):
-    return StoreCorrupt(f"the map of queue number {record.head.queue} does not say what its length is made of; "
-                        "run: xump repair PATH")
+    map.become(items)
+    return True
 
 
 # ---- what a program asks for

@@ -19,6 +19,7 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
+from xump_ext.memory.short_copy cimport ascii_only
 from xump_ext.memory.slab cimport bytes_noted, cell_get, cell_put
 
 cdef extern from "Python.h":
@@ -199,6 +200,30 @@ cdef dict headers_dict(const content_t* content):
         headers[header_name(&header)] = header_value(&header)
         position = header_next(content, position, &header)
     return headers
+
+
+cdef bint fields_fit(const char* at, uint32_t bytes, uint32_t count) except -1:
+    cdef int64_t left = bytes, needs
+    cdef header_t header
+    while left:
+        needs = 3
+        if left >= needs:
+            needs += field_name_bytes(at) + (4 if at[0] >= HEADER_STR else 8 if at[0] >= HEADER_INT else 0)
+        if left < needs or not HEADER_FALSE <= at[0] <= HEADER_BYTES or field_after(at) - at > left:
+            return False
+        left -= field_after(at) - at
+        at = field_read(at, &header)
+        text_fits(header.name, header.name_bytes)
+        if header.type == HEADER_STR:
+            text_fits(header.value, header.value_bytes)
+        count -= 1
+    return count == 0
+
+
+cdef inline int text_fits(const char* text, uint32_t size) except -1:
+    if not ascii_only(text, size):
+        text_new(text, size)
+    return 0
 
 
 # ---- annexes

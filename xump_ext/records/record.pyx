@@ -8,7 +8,7 @@ from os import register_at_fork, urandom
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT16_MAX, UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memcpy
 
@@ -16,9 +16,9 @@ from xump_ext.memory.canaries cimport CHECKSUM
 from xump_ext.message.times cimport NEVER
 from xump_ext.records.crc cimport crc32c, crc32c_soft
 from xump_ext.records.kinds cimport (
-    ADOPT, ENTER, FORGET, GONE, GROUP, KEY_BYTES, MAGIC, MARK, META, QUEUE, RECORD_MARKED, SEEN, SETTLE, STATE, adopt_record_t,
-    enter_record_t, group_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t, seen_record_t, settle_record_t,
-    state_record_t, timed_t,
+    ADOPT, ENTER, FORGET, GONE, GROUP, KEY_BYTES, MAGIC, MARK, META, NO_TEXT, OPTION_STAGED, QUEUE, RECORD_AUTO_DELETE,
+    RECORD_MARKED, SEEN, SETTLE, STATE, adopt_record_t, enter_record_t, group_record_t, head_t, mark_record_t, meta_record_t,
+    queue_record_t, rare_t, seen_record_t, settle_record_t, state_record_t, timed_t,
 )
 from xump_ext.records.kinds import NAMES
 
@@ -57,6 +57,26 @@ cdef bint queue_fits(const queue_record_t* record) noexcept nogil:
     size += text_bytes(record.dead_letter_bytes) + text_bytes(record.group_bytes) + record.rewriter_bytes
     size += record.meta_bytes
     return padded(size) == record.head.length
+
+
+cdef bint queue_makes_sense(const queue_record_t* record) noexcept nogil:
+    cdef uint32_t i
+    if record.name_bytes == NO_TEXT or record.ttl < 0 or record.dedup < 0 or record.dedup_limit == 0:
+        return False
+    if record.delivery_limit > UINT16_MAX:      # a message counts its deliveries in so many bits
+        return False
+    for i in range(record.retry_count):
+        if delays_of(record)[i] < 0:
+            return False
+    return not record.options & OPTION_STAGED or is_plain(record)
+
+
+cdef bint is_plain(const queue_record_t* record) noexcept nogil:
+    """Whether all properties but `staged` have their defaults."""
+    return (record.limit & record.limit_bytes) == UINT64_MAX and record.history_limit == 0 and (
+        record.ttl & record.dedup) == NEVER and (record.dead_letter_bytes & record.group_bytes) == NO_TEXT and (
+        record.delivery_limit | record.retry_count | record.rewriter_bytes | record.priority) == 0 and (
+        record.options == OPTION_STAGED and not record.head.flags & RECORD_AUTO_DELETE)
 
 
 cdef uint32_t head_crc(const head_t* head, uint32_t salt) noexcept nogil:

@@ -39,7 +39,9 @@ cdef class Recovery:
     cdef int apply(self, const head_t* head) except -1
     cdef recovered_t* recovered(self, uint32_t number) except NULL
     cdef int apply_queue(self, const queue_record_t* record) except -1
-    cdef int check_id(self, uint32_t queue, uint64_t id) except -1
+    cdef int check_id(self, const head_t* head, uint64_t id) except -1
+    cdef object written_so(self, str what)
+    cdef object nonsense(self, const head_t* head, str why)
     cdef int apply_state(self, const state_record_t* record) except -1
     cdef int apply_enter(self, const enter_record_t* record) except -1
     cdef int apply_adopt(self, const adopt_record_t* record) except -1

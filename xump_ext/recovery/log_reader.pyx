@@ -19,7 +19,7 @@ from libc.stdlib cimport free
 from libc.string cimport memset
 
 from xump_ext.errors import StoreCorrupt
-from xump_ext.log.adopt cimport adopt_read, adoptions_come
+from xump_ext.log.adopt cimport adopt_length, adopt_read, adoptions_come
 from xump_ext.log.append cimport log_queue
 from xump_ext.log.contents cimport text_of_record
 from xump_ext.log.meta cimport Map, map_come, map_read
@@ -32,7 +32,8 @@ from xump_ext.records.kinds cimport (
     SEEN, SETTLE, STATE, adopt_record_t, enter_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t,
     seen_record_t, settle_record_t, state_record_t, timed_t,
 )
-from xump_ext.records.record cimport delays_of, head_bytes, head_crc, name_of, queue_fits, rare_of, timed_of
+from xump_ext.records.record cimport delays_of, head_bytes, head_crc, name_of, queue_fits, queue_makes_sense, rare_of, timed_of
+from xump_ext.records.kinds import NAMES
 from xump_ext.recovery.recovered cimport seen_t
 from xump_ext.recovery.restore cimport forget_for_good, hidden_end, order_all, queue_take_over
 from xump_ext.state.constants cimport (
@@ -97,8 +98,18 @@ cdef class Recovery:
                     self.apply(head)
                 at += head.length
             self.settle_all()
+        except UnicodeDecodeError as error:
+            raise self.nonsense(head, f"has a text that is not UTF-8: {error}") from None
         finally:
             PyBuffer_Release(&view)
+
+    cdef object nonsense(self, const head_t* head, str why):
+        """A StoreCorrupt: the record is as it was written, and no engine writes that."""
+        return self.written_so(f"the {NAMES[head.kind]} at position {head.position}, of queue number {head.queue}, {why}")
+
+    cdef object written_so(self, str what):
+        return StoreCorrupt(f"store {self.journal.name!r}: {what}. The checksum is right, so a program wrote it so, and a repair "
+                            "would keep it: open a copy of the store from before, and report this")
 
     cdef int apply(self, const head_t* head) except -1:
         """Any record but an ENTER. The store has verified its records. Those of these rare kinds are verified once more."""
@@ -139,8 +150,7 @@ cdef class Recovery:
         if self.last != NULL and self.last_number == number:
             return self.last
         if number == 0:
-            raise StoreCorrupt(f"store {self.journal.name!r}: there are records of queue number 0, which is none; "
-                               "run: xump repair PATH")
+            raise self.written_so("there are records of queue number 0, which is none")
         queue = self.found.get(number)
         if queue is None:
             queue = self.found[number] = Recovered.__new__(Recovered)
@@ -157,8 +167,9 @@ cdef class Recovery:
         cdef const char* at = name_of(record)
         cdef Recovered queue = <Recovered> self.found[record.head.queue]
         if not queue_fits(record):
-            raise StoreCorrupt(f"store {self.journal.name!r}: the record of queue number {record.head.queue} does not say what "
-                               "its length is made of; run: xump repair PATH")
+            raise self.nonsense(&record.head, "does not say what its length is made of")
+        if not queue_makes_sense(record):
+            raise self.nonsense(&record.head, "has properties that no queue may have")
         found.described = record.head.position
         found.incarnation = record.incarnation
         found.dedup_key, found.dedup_more_key = record.dedup_key, record.dedup_more_key
@@ -168,19 +179,23 @@ cdef class Recovery:
         return 0
 
     cdef int apply_state(self, const state_record_t* record) except -1:
-        self.check_id(record.head.queue, record.head.id)
+        self.check_id(&record.head, record.head.id)
         self.recovered(record.head.queue).state = record[0]
         return 0
 
     cdef int apply_meta(self, const meta_record_t* record) except -1:
         cdef Recovered queue
-        if record.head.queue == 0:
-            return map_read(self.journal.map, record)
-        self.recovered(record.head.queue)
-        queue = <Recovered> self.found[record.head.queue]
-        if queue.map is None:
-            queue.map = Map.__new__(Map)
-        return map_read(queue.map, record)
+        cdef Map map = self.journal.map
+        self.check_id(&record.head, record.head.id)
+        if record.head.queue != 0:
+            self.recovered(record.head.queue)
+            queue = <Recovered> self.found[record.head.queue]
+            if queue.map is None:
+                queue.map = Map.__new__(Map)
+            map = queue.map
+        if not map_read(map, record):
+            raise self.nonsense(&record.head, "does not say what its length is made of")
+        return 0
 
     cdef int apply_adopt(self, const adopt_record_t* record) except -1:
         """Keep what the newest one says until all queues are known."""
@@ -188,6 +203,10 @@ cdef class Recovery:
         self.recovered(record.head.queue)
         queue = <Recovered> self.found[record.head.queue]
         if queue.adopted is None or record.head.id >= queue.adopted[0]:
+            if adopt_length(record.count) != record.head.length:
+                raise self.nonsense(&record.head, "does not say what its length is made of")
+            self.check_id(&record.head, record.head.id)
+            self.check_id(&record.head, record.first_id + (record.first_id == 0))
             queue.adopted = adopt_read(record)
             for numbers in queue.adopted[2]:
                 self.journal.last_number = max(self.journal.last_number, max(numbers))
@@ -195,11 +214,10 @@ cdef class Recovery:
 
     # ---- messages
 
-    cdef int check_id(self, uint32_t queue, uint64_t id) except -1:
+    cdef int check_id(self, const head_t* head, uint64_t id) except -1:
         """Ids begin with 1, and end long before there are no more: what counts on from one must not come to 0."""
         if id - 1 >= UNLIMITED >> 1:
-            raise StoreCorrupt(f"store {self.journal.name!r}: queue number {queue} has a record with id {id}, which is none; "
-                               "run: xump repair PATH")
+            raise self.nonsense(head, f"names id {id}, which is none")
         return 0
 
     cdef int apply_enter(self, const enter_record_t* record) except -1:
@@ -215,7 +233,7 @@ cdef class Recovery:
         entry = index_get(&queue.index, record.head.id)
         new = entry == NULL
         if new:
-            self.check_id(record.head.queue, record.head.id)
+            self.check_id(&record.head, record.head.id)
             entry = entry_new(queue.engine)
             memset(entry, 0, sizeof(entry_t))
             entry.id = record.head.id
@@ -410,6 +428,11 @@ cdef class Recovery:
                                    "run: xump repair PATH")
             self.create(number, found.name, found.properties)
             queue = store_queue(&self.journal.store, number)
+            if found.adopted is not None:
+                if queue.staged:
+                    raise self.written_so(f"queue {found.name!r} is staged, and has adopted others")
+                # messages entered up to there, even if a repair lost them
+                found.c.state.head.id = max(found.c.state.head.id, <uint64_t> found.adopted[1])
             queue_take_over(queue, &found.c)
             map_take_over(queue, found.map)
             if found.c.state.head.flags & (RECORD_EXACT | RECORD_UPSTREAM_FAILED) == RECORD_EXACT:
@@ -431,11 +454,12 @@ cdef class Recovery:
                 list_remove(&queue.history, entry)
                 forget_for_good(queue, entry)
                 count -= 1
-        self.empty = []
+        empty = []
         for number, found in self.found.items():
             if found.adopted is not None:
                 adopted, first_id, numbers = found.adopted
-                self.empty += adoptions_come(store_queue(&self.journal.store, number), adopted, first_id, numbers)
+                empty += adoptions_come(store_queue(&self.journal.store, number), adopted, first_id, numbers)
+        self.empty = list(dict.fromkeys(empty))
         self.last = NULL
         self.found.clear()
         return count

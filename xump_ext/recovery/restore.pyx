@@ -66,11 +66,12 @@ cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
     if last != NULL:            # it has the highest id and the highest timestamp
         queue.next_id = max(queue.next_id, last.id + 1)
         queue.timestamp = max(queue.timestamp, last.timestamp)
-    queue.frontier = queue.frontier_logged = min(found.state.frontier, queue.next_id)
+    queue.frontier = queue.frontier_logged = 1 if queue.staged else max(
+        <uint64_t> 1, min(found.state.frontier, queue.next_id))
     queue.durable_id = queue.next_id - 1
     # A message that ended while the record of its end waited behind a fence is here again, so `settled` is counted anew.
     gone = queue.next_id - 1 - found.count
-    if queue.deleted + dropped > gone:
+    if queue.deleted + dropped > gone or (queue.staged and dropped):
         queue.deleted = 0
         for reason in range(REASON_COUNT):
             queue.dropped[reason] = 0
@@ -200,6 +201,7 @@ cdef int place(const reading_t* reading, entry_t* entry) except -1:
 cdef int place_staged(entry_t* entry) except -1:
     """It waits as it came: what it says of time counts when it enters its target."""
     entry.rank = 0
+    entry.state = UNROUTED
     if entry.extra != NULL:
         entry.extra.expires = NEVER
     entry.queue.unrouted += 1

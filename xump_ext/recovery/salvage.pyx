@@ -197,7 +197,8 @@ def queue_record(uint32_t number, uint64_t position, uint32_t salt, bint adopted
     record.head.length = <uint32_t> length
     record.head.queue = number
     record.head.position = position
-    record.limit = record.history_limit = record.limit_bytes = UNLIMITED
+    record.limit = record.limit_bytes = UNLIMITED
+    record.history_limit = 0 if adopted else UNLIMITED
     record.ttl = record.dedup = NEVER
     record.dedup_limit = DEDUP_LIMIT_DEFAULT
     record.incarnation = incarnation_new()
