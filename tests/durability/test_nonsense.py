@@ -1,5 +1,5 @@
-"""Stores whose records are whole, and say what no engine writes: they are refused with a reason, or open and hold the laws. Logs at
-random are in `tests/faults/fuzz_recovery.py`."""
+"""Stores whose records are whole, and say what no engine writes: they are refused with a reason, or open and hold the laws. Logs
+at random are in `tests/faults/fuzz_recovery.py`."""
 
 import pytest
 

@@ -47,7 +47,7 @@ class Outlet:
     def take(self, n):
         if n < 0:
             raise ValueError(f"n must not be negative, got {n}")
-        taken, turn = [], TURN
+        taken, turn, was_quiet = [], TURN, self.quiet
         with self.engine._call():
             while len(taken) < n and self.leave_line():
                 if turn == 0:
@@ -59,8 +59,8 @@ class Outlet:
                     self.engine, next(e for e in self.engine.offers if e.offered_to == destination)))
                 turn = turn - 1 if any(e.offered_to == destination for e in self.engine.offers) else TURN
             routing.finish(self.engine, lets_in=False)
-            self.quiet = not self.leave_line()
-        return taken
+            self.quiet = not self.leave_line() or was_quiet     # then whatever the end of the call offered calls back
+        return taken if taken or self.quiet or n == 0 else self.take(n)
 
     def leave_line(self):
         """Those without offers leave the line, as far as they stand first. Whether one is left."""

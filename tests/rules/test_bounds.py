@@ -65,6 +65,20 @@ def test_152_the_oldest_make_room_when_nothing_more_can_be_routed(engine):
     assert reasons(engine, "dead") == ["overflow"] * 2
 
 
+def test_152_what_was_too_much_is_dropped_when_its_delay_is_over(engine, clock):
+    """Delayed, it could not be dropped. The overflow selector let in more than the limit says."""
+    engine.create_queue("q", limit=1, when_full="drop_oldest")
+    spare = engine.create_selector("q", when=overflow, do=deliver("spare"), credit=INFINITE)
+    with engine.transaction() as transaction:
+        transaction.publish("q", "a", delay=2)
+        transaction.publish("q", "b")
+    engine.delete_selector(spare)
+    assert stats(engine, "q")["delayed"] == stats(engine, "q")["ready"] == 1
+    clock.tick(3)
+    engine.tick()
+    assert addresses(engine, "q") == ["b"] and stats(engine, "q")["dropped"] == {"overflow": 1}
+
+
 def test_152_what_can_be_taken_needs_no_room(engine):
     engine.create_queue("q", limit=1, when_full="drop_oldest")
     worker(engine, "q", credit=2)

@@ -61,6 +61,17 @@ def test_198_it_is_quiet_again_only_when_nothing_is_left(engine, called):
     assert called.times == 2 and drained(outlet, 0) == [] and drained(outlet) == ["z"]
 
 
+def test_198_what_the_call_itself_offers_is_given_when_there_is_nothing_else(engine, clock, called):
+    """What fell due is offered as the call ends: nobody would be called back for it."""
+    reader(engine, "a")
+    outlet = engine.outlet(called, ["a"])
+    fill(engine, "a", "x")
+    engine.publish("a", "y", delay=2)
+    engine.queues["a"].delete(1)        # it was offered, and called back
+    clock.tick(5)
+    assert called.times == 1 and drained(outlet) == ["y"] and drained(outlet) == []
+
+
 def test_198_what_is_offered_already_calls_back_too(engine, called):
     reader(engine, "a")
     fill(engine, "a", "x")

@@ -234,3 +234,15 @@ def test_195_it_is_for_deliveries_of_finite_credit(engine):
         with pytest.raises(ValueError, match="window"):
             engine.create_selector("q", when=when, do=do, credit=credit, window=window)
     assert not engine.selectors and window.delete()
+
+
+def test_195_a_window_may_change_in_a_building_block(engine):
+    """Then its waiting list stands among what is to be done at the end of the block. The laws hold there, too."""
+    window = readers(engine, "a", "b", credit=1)
+    fill(engine, "a", "a1")
+    fill(engine, "b", "b1")
+    with engine.building():
+        window.resize(2)
+        engine.check()
+        assert taken(engine) == ["a1"]
+    assert taken(engine) == ["b1"] and gauges(window) == (2, 0, 2)

@@ -10,6 +10,7 @@ from xump_ext.check.routes cimport check_pins, check_routes
 from xump_ext.check.structure cimport broken, check_heap, of_entry, of_queue, of_selector, stands
 from xump_ext.check.waitsets cimport check_parked, check_returning, check_waitsets, next_in
 from xump_ext.engine.handles cimport QueueHandle
+from xump_ext.engine.windows cimport WindowHandle
 from xump_ext.memory.heap cimport heap_t, node_t
 from xump_ext.select.clause cimport copies_by_field
 from xump_ext.select.credit cimport can_take
@@ -132,15 +133,20 @@ cdef int check_runnable(Books books, set lanes) except -1:
     """The heaps have lanes and waiting lists of this engine only, and the engine's has the queues that have a heap of their
     own."""
     cdef QueueHandle handle
-    check_runnable_heap(books, &books.e.runnable, NULL, lanes)
+    cdef WindowHandle window
+    cdef set awaited = set(books.queues)
+    for window in books.core._windows.values():
+        awaited.add(<uintptr_t> &window.gate)
+    check_runnable_heap(books, &books.e.runnable, NULL, lanes, awaited)
     for handle in books.core._queues.values():
-        check_runnable_heap(books, &handle.queue.runnable_inside, handle.queue, lanes)
+        check_runnable_heap(books, &handle.queue.runnable_inside, handle.queue, lanes, awaited)
         if (handle.queue.inside.position != 0) != (handle.queue.runnable_inside.count != 0):
             raise broken("Links", of_queue(handle.queue), "whether something in it may go on is not what the engine's heap says")
     return check_runnable_positions(books, lanes)
 
 
-cdef int check_runnable_heap(Books books, heap_t* heap, queue_t* inside, set lanes) except -1:
+cdef int check_runnable_heap(Books books, heap_t* heap, queue_t* inside, set lanes, set awaited) except -1:
+    """`awaited`: what may have a waiting list, queues and the gates of windows."""
     cdef node_t* node
     cdef queue_t* queue
     cdef uint32_t i
@@ -154,7 +160,7 @@ cdef int check_runnable_heap(Books books, heap_t* heap, queue_t* inside, set lan
                 continue
         elif node.kind == WAITERS or node.kind == INSIDE:
             queue = <queue_t*> node.owner
-            if <uintptr_t> queue in books.queues and (
+            if <uintptr_t> queue in awaited and (
                     node == &queue.inside and inside == NULL if node.kind == INSIDE
                     else node == &queue.runnable and queue.stands_in == inside):
                 continue
@@ -168,12 +174,20 @@ cdef inline heap_t* heap_of(Books books, queue_t* inside) noexcept:
     return &books.e.runnable if inside == NULL or inside.top_priority == 0 else &inside.runnable_inside
 
 
+cdef int check_stands(Books books, queue_t* queue) except -1:
+    if queue.runnable.position and not stands(heap_of(books, queue.stands_in), &queue.runnable):
+        raise broken("Order", of_queue(queue), "the stored heap position of its waiting list is wrong")
+    return 0
+
+
 cdef int check_runnable_positions(Books books, set lanes) except -1:
     cdef QueueHandle handle
+    cdef WindowHandle window
     cdef lane_t* lane
     for handle in books.core._queues.values():
-        if handle.queue.runnable.position and not stands(heap_of(books, handle.queue.stands_in), &handle.queue.runnable):
-            raise broken("Order", of_queue(handle.queue), "the stored heap position of its waiting list is wrong")
+        check_stands(books, handle.queue)
+    for window in books.core._windows.values():
+        check_stands(books, &window.gate)
     for address in lanes:
         lane = <lane_t*> <uintptr_t> address
         if lane.runnable.position and not stands(heap_of(books, lane.queue), &lane.runnable):

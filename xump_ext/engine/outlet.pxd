@@ -33,6 +33,7 @@ cdef class Outlet:
     cdef dict own                       # its destinations by name
     cdef uint32_t turn                  # how many offers the first destination has left in its turn
 
+    cdef list taken(self, Py_ssize_t n)
     cdef int begin(self) except -1
     cdef entry_t* next(self) except? NULL
     cdef int take_entry(self, entry_t* entry, entry_t** slot) except -1

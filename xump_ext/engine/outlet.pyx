@@ -137,8 +137,8 @@ cdef class Outlet:
             n: The largest number of deliveries to take.
 
         Returns:
-            A list of deliveries. If it is empty, the outlet is quiet: the next offer calls back. Call this until then, or again
-            later of your own accord.
+            A list of deliveries. If it is empty, and `n` is not 0, the outlet is quiet: the next offer calls back. Call this
+            until then, or again later of your own accord.
 
         Raises:
             ValueError: `n` is negative.
@@ -146,11 +146,18 @@ cdef class Outlet:
 
         Cost: O(n).
         """
+        cdef list taken
+        if n < 0:
+            raise ValueError(f"n must not be negative, got {n}")
+        while True:
+            taken = self.taken(n)
+            if taken or self.o.quiet or n == 0:     # else the end of the call offered some, and nobody would be called back
+                return taken
+
+    cdef list taken(self, Py_ssize_t n):
         cdef list taken = []
         cdef entry_t* entry
         cdef bint ended = False
-        if n < 0:
-            raise ValueError(f"n must not be negative, got {n}")
         self.begin()
         try:
             while len(taken) < n and self.core.undelivered:

@@ -78,7 +78,7 @@ cdef inline void delay_over(engine_t* engine, entry_t* entry) noexcept:
     engine.events += 1
     entry.extra.came = engine.events
     entry.queue.unrouted += 1
-    if entry.queue.drops_to_fit:        # it may be dropped now
+    if entry.queue.drops_oldest:        # it may be dropped now
         queue_list(engine, entry.queue, OVERFULL)
 
 
