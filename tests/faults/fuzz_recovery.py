@@ -175,14 +175,14 @@ def with_a_number(data: bytes, chance: random.Random) -> bytes:
 
 def bytes_of(log: Records) -> bytes:
     """One group of all that have the length that their kind has. The others are no records, as `one_of_records` tests."""
-    position, parts = hand.HEAD.size + 24, []
+    position, parts = kinds.HEAD.size + 24, []
     for record in log:
         with suppress(struct.error):    # too short to hold its checksum
             data = hand.packed(record, position, SALT)
             if records.record_whole(data, position, SALT) == "whole":
                 parts.append(data)
                 position += len(data)
-    head = hand.GROUP, 0, 0, 1, struct.pack("<QQQ", len(parts), position, 0), b""
+    head = kinds.GROUP, 0, 0, 1, struct.pack("<QQQ", len(parts), position, 0), b""
     return hand.packed(head, 0, SALT) + b"".join(parts)
 
 

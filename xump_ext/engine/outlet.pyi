@@ -68,8 +68,8 @@ class Outlet:
             n: The largest number of deliveries to take.
 
         Returns:
-            A list of deliveries. If it is empty, the outlet is quiet: the next offer calls back. Call this until then, or again
-            later of your own accord.
+            A list of deliveries. If it is empty, and `n` is not 0, the outlet is quiet: the next offer calls back. Call this
+            until then, or again later of your own accord.
 
         Raises:
             ValueError: `n` is negative.

@@ -6,6 +6,7 @@ from typing import Any
 from typing_extensions import Buffer
 
 from xump_ext.log.journal import Journal
+from xump_ext.records.kinds import NAMES as NAMES
 
 class Recovered: ...
 
