@@ -25,7 +25,7 @@ cdef uint64_t map_length(dict items) except 0
 cdef int map_change(Map map, dict items, store_t* store, uint32_t number) except -1
 # The queue is gone, and its map with it.
 cdef void map_leave(queue_t* queue) noexcept
-# Takes over what a META says that was read from the log; an older one than the map has says nothing. False: its parts do not fill it.
+# Takes over what a META says that was read from the log, unless it is older than the map. False: its parts do not fill it.
 cdef bint map_read(Map map, const meta_record_t* record) except -1
 # A map that was read belongs to a store from here on.
 cdef void map_come(Map map, store_t* store) noexcept
