@@ -113,9 +113,11 @@ def publish_asking(engine, queue, message, terms):
 
 
 def publish_through(engine, queue, message, end, in_turn, trip):
-    """A transit queue routes what is published into it before anything else happens, and gives no id."""
+    """A transit queue routes what is published into it before anything else happens, but for what waits there already, and gives
+    no id."""
     if end is not None:
         raise ValueError(f"queue {queue.name!r} keeps nothing, so it delays nothing")
+    in_turn = in_turn or any(entry.state == "unrouted" for entry in queue.entries)
     late = due.is_late(engine, message)
     entry = books.enter(engine, queue, message, trip, late=late)
     if rests(engine, queue) and not late:

@@ -169,6 +169,17 @@ def test_173_a_dead_letter_goes_on_in_the_same_run(through):
     assert reasons(through, "a") == ["rejected"] and gone(through) == (1, 1)
 
 
+def test_173_nothing_passes_a_dead_letter_that_came_back(engine):
+    """`y` overflows, and comes back to `x`. So `z`, published with it, waits for its turn; then there is room."""
+    engine.create_queue("x", transit=True)
+    engine.create_queue("a", limit=2, dead_letter="x", history_limit=2)
+    engine.create_queue("gone", transit=True)
+    engine.create_selector("x", when=always, do=copy_to("a"))
+    engine.create_selector("a", when=default, do=copy_to("gone"))
+    engine.publish_many("x", [(letter,) for letter in "wxyz"])
+    assert stats(engine, "a")["dead_lettered"] == {"overflow": 1} and addresses(engine, "a", "history")[-1:] == ["z"]
+
+
 def test_173_what_was_dead_lettered_and_leads_nowhere_is_not_dead_lettered_again(engine):
     engine.create_queue("jobs", dead_letter="x")
     engine.create_queue("x", transit=True, dead_letter="dead")
