@@ -238,3 +238,16 @@ def test_146_a_block_whose_time_is_over_raises_unless_it_raises_itself(engine, c
     with pytest.raises(ZeroDivisionError), engine.take(1)[0]:
         clock.tick(5)
         raise ZeroDivisionError
+
+
+def test_a_dead_letter_is_routed_by_the_graph_that_is_left(engine, clock):
+    """Its queue was deleted while it was in `d`: it comes back, has expired, and its dead letter queue has no selector any more."""
+    engine.create_queue("q", dead_letter="dead", ttl=1)
+    engine.create_queue("dead")
+    engine.create_queue("d")
+    engine.create_selector("q", when=always, do=move_to("d"), credit=1)
+    engine.create_selector("dead", when=always, do=move_to("d"), credit=INFINITE)
+    engine.publish("q", "x")
+    clock.tick(2)
+    engine.delete_queue("d")
+    assert addresses(engine, "dead") == ["x"] and stats(engine, "dead")["dropped"] == {}

@@ -250,3 +250,18 @@ def test_183_it_is_for_deliveries(engine):
     assert 1 in engine.selectors
     copier = engine.create_selector("q", when=always, do=copy_to("r"))
     assert copier.delete(recall=False)
+
+
+def test_a_disabled_selector_leaves_the_line_in_a_building_block_too(engine):
+    """It has nothing to take, and there is room: enabled again, it is not blocked."""
+    engine.create_queue("q")
+    engine.create_queue("target", limit=1)
+    mover = engine.create_selector("q", when=always, do=move_to("target"), credit=9)
+    engine.publish_many("q", [("x",), ("y",)])
+    assert mover.blocked
+    with engine.building():
+        engine.queues["target"].delete(1)
+        mover.disable()
+        mover.enable()
+        assert not mover.blocked
+    assert addresses(engine, "target") == ["y"]

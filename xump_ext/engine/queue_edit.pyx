@@ -231,6 +231,7 @@ cdef list queue_delete(engine_t* engine, queue_t* queue, dict selectors, list sp
     """Delete the queue, its selectors, and every queue that deletes itself for it; return the names of the queues."""
     cdef list doomed = [<object> queue.handle], names = []
     queue.dying = True
+    engine.building += 1        # what comes back, or is dead-lettered, is routed by the graph that is left
     try:
         while doomed:
             queue = (<QueueRef> doomed.pop()).queue
@@ -244,6 +245,8 @@ cdef list queue_delete(engine_t* engine, queue_t* queue, dict selectors, list sp
     except MemoryError:
         engine.at_rest = BROKEN
         raise
+    finally:
+        engine.building -= 1
     return names
 
 
@@ -363,11 +366,14 @@ cdef list selector_delete(engine_t* engine, selector_t* selector, dict selectors
     what your program has taken returns."""
     cdef list doomed = [], names = []
     cdef QueueHandle handle
+    engine.building += 1        # as in `queue_delete`
     try:
         selector_end(engine, selector, selectors, doomed, recalls)
     except MemoryError:
         engine.at_rest = BROKEN
         raise
+    finally:
+        engine.building -= 1
     for handle in doomed:
         names += queue_delete(engine, handle.queue, selectors, spare_slots)
     return names

@@ -25,7 +25,7 @@ from xump_ext.state.constants cimport (
 )
 from xump_ext.state.envelope cimport field_free, field_set
 from xump_ext.state.extra cimport is_first_delay
-from xump_ext.state.graph cimport PUTS_INTO, PUTS_NOTHING, PUTS_UNDER
+from xump_ext.state.graph cimport PUTS_INTO, PUTS_NOTHING, PUTS_UNDER, waiter_t
 from xump_ext.state.index cimport index_from, index_get, list_append, list_remove
 from xump_ext.state.lazy_content cimport content_at, content_needed
 from xump_ext.state.limits cimport count_ready
@@ -147,8 +147,18 @@ cdef int selector_enable(engine_t* engine, selector_t* selector, bint enabled) e
     else:
         selector.clause.enabled -= 1
         selector_idle(selector)
+        lines_wake(engine, selector)
         wake_where_room_varies(engine)      # those behind it may go on where it stands in line
     return selector_wake(engine, selector)
+
+
+cdef int lines_wake(engine_t* engine, selector_t* selector) except -1:
+    """It takes nothing now: has the waiting lists looked at in which it stands."""
+    cdef waiter_t* waiter = selector.waiters
+    while waiter != NULL:
+        waiters_wake(engine, waiter.target)
+        waiter = waiter.next_of_selector
+    return 0
 
 
 cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, list doomed, bint recalls) except -1:
