@@ -241,7 +241,7 @@ def test_146_a_block_whose_time_is_over_raises_unless_it_raises_itself(engine, c
 
 
 def test_a_dead_letter_is_routed_by_the_graph_that_is_left(engine, clock):
-    """Its queue was deleted while it was in `d`: it comes back, has expired, and its dead letter queue has no selector any more."""
+    """Its queue was deleted while it was in `d`: it comes back, has expired, and its dead letter queue has no selector now."""
     engine.create_queue("q", dead_letter="dead", ttl=1)
     engine.create_queue("dead")
     engine.create_queue("d")
