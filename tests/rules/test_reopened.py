@@ -221,6 +221,20 @@ def test_records_that_were_copied_forward_say_the_same(house, engine, clock, cra
     assert engine.publish("q", message_id="1") == 5
 
 
+def test_159_what_a_retry_delayed_expires_in_its_turn(house, engine, clock):
+    """`a` was to be tried again before `b` expired, and expires itself after that: `b` goes first."""
+    engine.create_queue("q", store="d", dead_letter="dead")
+    engine.create_queue("dead", store="d")
+    engine.publish("q", "a", ttl=20)
+    engine.publish("q", "b", ttl=10)
+    engine.get("q").nack(delay=5)
+    engine = house.opened_again(crashed=False)
+    clock.tick(30)
+    with engine.building():
+        pass
+    assert addresses(engine, "dead") == ["b", "a"]
+
+
 @ENDS
 def test_159_a_replay_leaves_out_what_is_late_and_has_what_a_retry_delays(house, engine, clock, crashed):
     engine.create_queue("q", store="d", history_limit=None, retry_delay=50)

@@ -160,10 +160,12 @@ cdef int do_overdue(engine_t* engine, list overdue) except -1:
 
 
 cdef tuple awaited(entry_t* entry):
-    """(moment, timer) of what happens next to an entry that was read from a store."""
+    """(moment, timer) of what happens next to an entry that was read from a store. A retry whose message has expired since would
+    end for nothing."""
     if is_first_delay(entry) and entry.extra.delayed_until < entry.extra.expires:
         return entry.extra.delayed_until, TIMER_DELAY
-    if entry.state == DELAYED and not is_first_delay(entry) and entry.extra.ended.retry < entry.extra.expires:
+    if entry.state == DELAYED and not is_first_delay(entry) and entry.extra.ended.retry < entry.extra.expires and (
+            entry.extra.expires > entry.queue.engine.time):
         return entry.extra.ended.retry, TIMER_RETRY
     if entry.state == DELAYED or entry.state == UNROUTED or entry.state == WAITING:
         return entry.extra.expires, TIMER_EXPIRY
