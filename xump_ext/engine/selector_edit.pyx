@@ -147,7 +147,8 @@ cdef int selector_enable(engine_t* engine, selector_t* selector, bint enabled) e
     else:
         selector.clause.enabled -= 1
         selector_idle(selector)
-        lines_wake(engine, selector)
+        if engine.building:                 # else the run looks at them, when they have room
+            lines_wake(engine, selector)
         wake_where_room_varies(engine)      # those behind it may go on where it stands in line
     return selector_wake(engine, selector)
 
