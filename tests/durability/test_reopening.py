@@ -11,8 +11,7 @@ import pytest
 from tests.durability.log_in_memory import LOGS
 from tests.durability.test_durable import two_shelves
 from xump import (
-    INFINITE, Engine, StoreFailed, StoreLocked, XumpError, always, copy_to, default, deliver, discard, match,
-    move_to, where,
+    INFINITE, Engine, StoreFailed, StoreLocked, XumpError, always, copy_to, default, deliver, discard, match, move_to, where,
 )
 from xump.durability import opening
 from xump.stores.ring import RingStore

@@ -204,15 +204,19 @@ cdef dict headers_dict(const content_t* content):
 
 cdef bint fields_fit(const char* at, uint32_t bytes, uint32_t count) except -1:
     cdef int64_t left = bytes, needs
+    cdef const char* after
     cdef header_t header
     while left:
         needs = 3
         if left >= needs:
             needs += field_name_bytes(at) + (4 if at[0] >= HEADER_STR else 8 if at[0] >= HEADER_INT else 0)
-        if left < needs or not HEADER_FALSE <= at[0] <= HEADER_BYTES or field_after(at) - at > left:
+        if left < needs or not HEADER_FALSE <= at[0] <= HEADER_BYTES:
             return False
-        left -= field_after(at) - at
-        at = field_read(at, &header)
+        after = field_read(at, &header)
+        left -= after - at
+        if left < 0:
+            return False
+        at = after
         text_fits(header.name, header.name_bytes)
         if header.type == HEADER_STR:
             text_fits(header.value, header.value_bytes)

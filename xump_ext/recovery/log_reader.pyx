@@ -32,8 +32,8 @@ from xump_ext.records.kinds cimport (
     SEEN, SETTLE, STATE, adopt_record_t, enter_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t,
     seen_record_t, settle_record_t, state_record_t, timed_t,
 )
-from xump_ext.records.record cimport delays_of, head_bytes, head_crc, name_of, queue_fits, queue_makes_sense, rare_of, timed_of
 from xump_ext.records.kinds import NAMES
+from xump_ext.records.record cimport delays_of, head_bytes, head_crc, name_of, queue_fits, queue_makes_sense, rare_of, timed_of
 from xump_ext.recovery.recovered cimport seen_t
 from xump_ext.recovery.restore cimport forget_for_good, hidden_end, order_all, queue_take_over
 from xump_ext.state.constants cimport (
