@@ -3,6 +3,7 @@ more, and what expires waits, delayed. Small stores, full to the last byte.
 """
 
 import random
+import shutil
 from collections import Counter
 
 import pytest
@@ -167,6 +168,30 @@ def test_what_waits_for_room_is_there_after_a_restart(tmp_path, clock):
             while new := buried(engine):
                 found += new
             assert Counter(int(body) for body in found) == Counter(range(sent))
+
+
+def test_a_delay_that_has_ended_does_not_come_back_after_a_crash(tmp_path, clock):
+    """It ended while the store was closed, as did the time of the message, whose dead letter finds no room."""
+    def opened(path):
+        engine = Engine(clock=clock)
+        engine.create_store("s", "lmdb", path=path, group_ms=60_000, **SMALL["lmdb"])
+        return engine
+
+    with opened(tmp_path / "s") as engine:
+        graph(engine, False, ttl=60)
+        engine.publish("q", "delayed", delay=60)
+        filled(engine, "q", 3_000)
+    clock.tick(200)
+    with opened(tmp_path / "s") as engine:
+        with engine.building():
+            engine.create_selector("q", when=always, do=deliver("d"))
+        assert next(iter(engine.queues["q"].browse(1, state="delayed"))).address == "delayed"
+        engine.sync()
+        shutil.copytree(tmp_path / "s", tmp_path / "crashed")
+    with opened(tmp_path / "crashed") as engine:
+        assert engine.queues["q"].delayed == 0
+        assert next(iter(engine.queues["q"].browse(1))).address == "delayed"
+        engine.check()
 
 
 @pytest.mark.filterwarnings("ignore:held since their store was opened")

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from tests.engine.test_waits import Waiting
-from xump import Engine, QueueFull, aio
+from xump import INFINITE, Engine, QueueFull, aio, always, move_to
 from xump.durability.committer import Committer
 from xump.transaction import Transaction
 
@@ -117,6 +117,38 @@ def test_a_call_that_cleans_no_store_leaves_it_to_the_task_that_waits(engine, cl
             cleaning.take()
         return await waiting
     assert asyncio.run(main()) == 2
+
+
+def test_each_moment_has_its_own_time_though_a_store_is_cleaned_in_between(tmp_path, clock, monkeypatch):
+    """A call does what fell due before, moment by moment. After each it tries the publisher, for which the store, in which one
+    more message is, has to clean its log."""
+    def make_room(committer, wanted):
+        cleaned.append(clock.now)
+        committer._port.has_room(wanted + committer._port.open_bytes + 100)
+
+    cleaned = []
+    monkeypatch.setattr(Committer, "make_room", make_room)
+    with Engine(clock=clock) as engine:
+        engine.create_store("s", "lmdb", path=str(tmp_path / "s"), group_ms=60_000)
+        engine.create_queue("jobs", store="s", limit=1)
+        engine.publish("jobs", "first")
+        [committer] = engine._committers()
+        with committer._turn:       # its thread does not say how much room there really is
+            committer._port.has_room(0)
+            waiting = engine._publish_later(
+                lambda: None, "jobs", "late", bytes(100_000), None, None, None, None, None, None, 60.0, None, 0)
+            engine.create_queue("kept", store="s")
+            engine.create_queue("q")
+            engine.create_selector("q", when=always, do=move_to("kept"), credit=INFINITE)
+            for seconds in (1, 2, 3):
+                engine.publish("q", body=bytes(1000), delay=seconds)
+            begun = clock.now
+            clock.tick(10)
+            engine.tick()
+            assert waiting.waits and cleaned[-1] > begun
+            times = [message.timestamp - begun for message in engine.queues["kept"].browse()]
+            assert times == [1_000_000_000, 2_000_000_000, 3_000_000_000]
+            engine.check()
 
 
 def test_a_publisher_whose_time_ends_while_another_one_is_made_room_for(tmp_path, monkeypatch):

@@ -25,6 +25,7 @@ from typing import Any
 from tests.faults.programs import copied, opened_now
 from tests.model.engine import ModelEngine
 from tests.model.seen import delivery_seen, differences, seen_of
+from tests.model.stores import keep_retries, retries_that_may_be_kept
 from xump import INFINITE, always, deliver
 
 Seen = dict[str, Any]
@@ -77,15 +78,13 @@ class Moment:
         return self._alternatives
 
     def _retries_kept(self) -> Iterator[Moment]:
-        """The same, but that some queues still delay what is to be tried again: as long as nothing was written of a queue since
-        its store was closed in order, its retries keep their times after a crash, too."""
-        waiting = {queue.name: found for queue in self.model.queues.values()
-                   if (found := [entry for entry in queue.entries if entry.was_delayed])}
+        """The same, but that some queues still delay what is to be tried again."""
+        waiting = retries_that_may_be_kept(self.model)
         for size in range(1, len(waiting) + 1):
             for names in itertools.combinations(waiting, size):
                 model = copied(self.model)
-                for entry in [entry for name in names for entry in model.queues[name].entries if entry.was_delayed]:
-                    entry.home, entry.state, entry.retrying, entry.kept_time = entry.state, "delayed", True, True
+                for name in names:
+                    keep_retries(retries_that_may_be_kept(model)[name])
                 yield Moment(model)
 
     def seen(self) -> Seen:

@@ -353,6 +353,7 @@ class ModelEngine:
         clock = self.clock()
         while (moment := due.next_due(self)) is not None and moment <= max(clock, self.time):
             self.now = self.time = max(moment, self.time)
+            due.do_what_is_due(self)
             routing.finish(self)
         self.now, self.time = clock, max(clock, self.time)
         if self.told is not None:

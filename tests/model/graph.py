@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from tests.model import books
+from tests.model import books, due, letters
 from tests.model.matching import INFINITE
 from tests.model.values import nanoseconds
 from tests.model.windows import lines
@@ -59,6 +59,8 @@ def delete_selector(engine, selector, recall=True):
             books.withdraw(engine, entry)
             entry.selector = None
             books.wait_again(engine, entry)
+            if due.is_past(engine, entry):      # an outlet offered it
+                letters.expire(engine, entry)
         entry.hits = [s for s in entry.hits if s is not selector]
     for other in lines(engine):
         if selector in other.waiting_list:

@@ -108,7 +108,7 @@ class Hearing:
                 self.names[store, record["queue"]] = record["name"]
             elif record["kind"] == "ENTER":
                 came = Came(number_of(data[at : at + record["length"]]), record["address"], record["hops"],
-                            bool(record["flags"] & DEAD_ENTRY))
+                            bool(record["flags"] & DEAD_ENTRY), record["timestamp"])
                 place = self.names[store, record["queue"]], record["id"]
                 if place not in self.entered:       # else it was copied forward, perhaps as one of the history
                     self.newly.append((place, record["length"]))

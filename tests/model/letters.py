@@ -80,7 +80,7 @@ def lacks_room(engine, entry, reason):
         return not engine.told.ends_next(entry, reason)
     hops = 0 if reason in REFUSED else entry.message.hops + 1
     made = bounced(entry.message, reason, entry.queue.name).replace(hops=hops)
-    return not engine.told.has_entered(target, made, reason in REFUSED)
+    return not engine.told.has_entered(engine, target, made, reason in REFUSED)
 
 
 def room_for(engine, entry, reason):

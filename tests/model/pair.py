@@ -13,7 +13,7 @@ from unittest.mock import patch
 import xump
 from tests.model.engine import ModelEngine
 from tests.model.seen import delivery_seen, differences, plain, seen_of
-from tests.model.stores import reopened
+from tests.model.stores import keep_retries, reopened, retries_that_may_be_kept
 from xump_ext.engine import core
 
 # Nobody commits but `sync`, `when_durable` and `close` in "group" durability here; every call does in "process".
@@ -85,6 +85,9 @@ class Pair:
         if stores:
             self.places.append(Path(tempfile.mkdtemp(dir=FAST if FAST.is_dir() else None)))
             self.open_stores()
+        for name, entries in retries_that_may_be_kept(self.model).items():
+            if entries[0].id in (message.id for message in self.engine.queues[name].browse(state="delayed")):
+                keep_retries(entries)
         self.watch()
 
     @property
@@ -255,4 +258,7 @@ class Pair:
         self.model = reopened(self.model, crash)
         self.engine = Compiled(**self.options)
         self.open_stores()
+        for name, entries in retries_that_may_be_kept(self.model).items():
+            if entries[0].id in (message.id for message in self.engine.queues[name].browse(state="delayed")):
+                keep_retries(entries)
         self.watch()

@@ -50,6 +50,18 @@ def reopened(model, crashed):
     return new
 
 
+def retries_that_may_be_kept(model):
+    """By queue: what waits to be tried again since before its store was closed in order. As long as nothing was written of the
+    queue since then, a crash does not make that ready (decision 159)."""
+    waiting = {queue.name: [entry for entry in queue.entries if entry.was_delayed] for queue in model.queues.values()}
+    return {name: entries for name, entries in waiting.items() if entries}
+
+
+def keep_retries(entries):
+    for entry in entries:
+        entry.home, entry.state, entry.retrying, entry.kept_time = entry.state, "delayed", True, True
+
+
 def adoption_in(new, old):
     adoption = staging.Adoption([new.queue_by_name[queue.name] for queue in old.queues])
     adoption.first_id = old.first_id
@@ -109,7 +121,8 @@ def come_back(entry, became, frontier, crashed):
         entry.state = "delayed"
     if entry.state == "delayed" and not (crashed and entry.retrying) and (not entry.lacking or entry.never_due):
         return
-    was_passed = entry.id < frontier and (entry.state != "lent" or entry.never_waited) and not is_aside(entry)
+    was_passed = entry.id < frontier and (entry.state != "lent" or entry.never_waited) and not (
+        is_aside(entry) or entry.came_delayed)      # a record says what became of such
     was_routed = entry.routed or was_passed
     entry.state = "waiting" if was_routed else "unrouted"
 

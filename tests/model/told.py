@@ -26,8 +26,9 @@ Limits = namedtuple("Limits", "queues copied ends")
 Way = namedtuple("Way", "last_id deaths duplicates")
 NOWHERE = Way(0, 0, 0)
 INFINITY = float("inf")
-Came = namedtuple("Came", "number address hops dead")
-"""What the record of an entry says: its message's number, address and hops, and whether it is a dead letter that began anew."""
+Came = namedtuple("Came", "number address hops dead time")
+"""What the record of an entry says: its message's number, address and hops, whether it is a dead letter that began anew, and when
+it entered."""
 
 
 class Told:
@@ -51,6 +52,7 @@ class Told:
         self.lacked = []                # (what, store, message) for which there was no room
         self.answered = []              # messages for whose dead letters the call needs room
         self.arrivals = []              # messages that the model has put into queues
+        self.pushed = {True: set(), False: set()}       # what was to enter a queue at once, and did or did not
 
     def begin(self, engine):
         """What was due is done; the call's own work comes next."""
@@ -86,24 +88,35 @@ class Told:
             self.lacked.append((what, stores[0], None))
             raise StoreFull("as the engine said")
 
-    def comes_later(self, queue, message):
+    def comes_later(self, engine, queue, message):
         """Whether a message that waited for room in this durable queue still waits: its store cleans its log for it."""
-        return self.waited and not self.has_entered(queue, message, False)
+        return self.waited and not self.has_entered(engine, queue, message, False)
 
-    def has_entered(self, queue, message, dead):
-        came = Came(number_of(message.body), message.address, message.hops, dead)
+    def has_entered(self, engine, queue, message, dead):
+        came = Came(number_of(message.body), message.address, message.hops, dead, max(queue.timestamp, engine.now))
         assert came.number is not None, f"a message without a number: {message}"
         return queue.next_id <= self.way(queue).last_id and self.entered.get((queue.name, queue.next_id)) == came
 
-    def takes(self, queue, message, what, copier=None, dead=False):
+    def takes(self, engine, queue, message, what, copier=None, dead=False):
         """Whether the message has entered the durable queue as the next one: of those that are alike the copy that this selector
         makes, or the dead letter, or neither."""
-        if self.has_entered(queue, message, dead) and (
+        if self.has_entered(engine, queue, message, dead) and (
                 copier is None or self.now.copied.get(copier.id, INFINITY) > copier.copied):        # it may be gone
+            self.note(queue, message, what, True)
             return True
+        self.note(queue, message, what, False)
         if self.now is self.limits:
             self.lacked.append((what, queue.store, message))
         return False
+
+    def note(self, queue, message, what, entered):
+        if what == "push":
+            self.pushed[entered].add((queue.name, number_of(message.body), message.address, message.hops))
+
+    def has_twins(self):
+        """Whether of two messages that are alike, and were to enter the same queue, one found room: a copy's dead letter, and the
+        original's."""
+        return bool(self.pushed[True] & self.pushed[False])
 
     def way(self, queue):
         return self.now.queues.get(queue.name, NOWHERE)
@@ -139,7 +152,7 @@ def arrives(engine, message):
 
 def comes_later(engine, queue, message):
     """See `Told.comes_later`."""
-    return engine.told is not None and queue.durable and engine.told.comes_later(queue, message)
+    return engine.told is not None and queue.durable and engine.told.comes_later(engine, queue, message)
 
 
 def let_in(engine, message):
@@ -149,4 +162,4 @@ def let_in(engine, message):
 
 def store_takes(engine, queue, message, what, copier=None, dead=False):
     """Whether the store of the queue has room for the message. `what` would be done with it otherwise: it would "wait"."""
-    return engine.told is None or not queue.durable or engine.told.takes(queue, message, what, copier, dead)
+    return engine.told is None or not queue.durable or engine.told.takes(engine, queue, message, what, copier, dead)

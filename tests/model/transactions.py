@@ -67,9 +67,12 @@ def all_or_nothing(engine):
     before = [(thing, dict(vars(thing))) for thing in things]
     containers = [value for _, values in before for value in values.values() if isinstance(value, (list, dict))]
     contents = [(container, container.copy()) for container in containers]
+    ended = engine.told and engine.told.ended
     try:
         yield
     except BaseException:
+        if engine.told is not None:
+            engine.told.ended = ended
         for thing, values in before:
             vars(thing).update(values)
         for container, content in contents:

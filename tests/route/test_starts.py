@@ -90,6 +90,19 @@ def test_rule_13_a_replays_room_counts_overflow_in(engine):
     assert (held_in(engine, "b", "ready"), take(engine)) == (["1", "2"], ["3"])
 
 
+def test_rule_13_a_dead_letter_that_a_replay_brings_about_takes_room_too(make):
+    """Message 1 may not go on, for its hops: its dead letter would have the room that the copy of 2 needs."""
+    engine = make(hop_limit=1, dead_letter="c")
+    queues(engine, "a")
+    queues(engine, "b", history_limit=None)
+    queues(engine, "c", limit=1)
+    engine.create_selector("a", when=always, do=move_to("b"))
+    publish(engine, "a", "1")
+    publish(engine, "b", "2")
+    with nothing_changes(engine), pytest.raises(QueueFull, match="'c'"):
+        engine.create_selector("b", when=always, do=copy_to("c"), start="head")
+
+
 def test_decision_16_a_selector_created_disabled_replays_when_it_is_first_enabled(engine):
     queues(engine, "a", history_limit=None)
     queues(engine, "b", limit=2)

@@ -54,7 +54,9 @@ from xump_ext.route.requeue cimport expire_in_room, mark_returned
 from xump_ext.route.holding cimport hold, wake_everything
 from xump_ext.route.routing cimport go_on, keep_unmatched, run
 from xump_ext.select.credit cimport can_take, selector_idle, selector_wake
-from xump_ext.state.constants cimport BOUND, BROKEN, CLOSED, DELAYED, FORKED, IDLE, NEW, OVERFULL, UNLIMITED, UNROUTED, WAITING
+from xump_ext.state.constants cimport (
+    BOUND, BROKEN, CLOSED, DELAYED, FORKED, IDLE, NEW, OVERFULL, REASON_HOPS, UNLIMITED, UNROUTED, WAITING,
+)
 from xump_ext.state.envelope cimport DestinationRef, target_of
 from xump_ext.state.graph cimport destination_t, entry_t, offer_t, queue_t, selector_t, visited_t
 from xump_ext.state.index cimport index_from, index_get
@@ -320,11 +322,14 @@ cdef class Core(EngineReading):
         for id in ids:
             entry = index_get(&selector.source.index, id)
             target = target_of(selector, content_at(entry))
-            if target != NULL and target != selector.source and hops_of(&self.e, entry) < self.e.hop_limit:
-                if not batch.fits(target, content_at(entry)):
-                    limit = "a full store" if target.limit == UNLIMITED else f"a limit of {target.limit}"
-                    raise QueueFull(f"queue {(<QueueHandle> target.handle).name!r} has {target.ready} ready messages and "
-                                    f"{limit}: no room for a replay of {len(ids)} messages")
+            if target == NULL or target == selector.source:
+                continue
+            if hops_of(&self.e, entry) >= self.e.hop_limit:
+                batch.count_letter(entry, REASON_HOPS)      # it may take the room of a copy
+            elif not batch.fits(target, content_at(entry)):
+                limit = "a full store" if target.limit == UNLIMITED else f"a limit of {target.limit}"
+                raise QueueFull(f"queue {(<QueueHandle> target.handle).name!r} has {target.ready} ready messages and "
+                                f"{limit}: no room for a replay of {len(ids)} messages")
         return 0
 
     def _delete_selector(self, SelectorHandle handle, bint recalls):

@@ -198,15 +198,16 @@ cdef class EngineStores(EngineLock):
 
     cdef int make_room(self, Journal journal, int64_t bytes) except -1:
         """The same for a store that should have so many bytes of room: True if the lock was given up."""
+        cdef int64_t now
         if journal.store.room >= bytes or journal.store.failed or journal.committer is None or self.keeps_lock:
             return False
+        now = self.e.now
         self.unlock_now()
         try:
             journal.committer.make_room(bytes)
         finally:
             self.lock()
-            if self.clock is not None:
-                self.read_clock()
+            self.e.now = now        # the call goes on at its own time, which may be that of a moment before it
         return True
 
     cdef bint make_room_for_letters(self) except -1:

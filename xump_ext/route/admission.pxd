@@ -57,6 +57,7 @@ cdef class Admissions:
     cdef int add_answer(self, entry_t* entry, str verb, object argument) except -1
     cdef int prepare(self) except -1
     cdef int check_answer(self, const answer_t* answer) except -1
+    cdef int count_letter(self, entry_t* entry, int reason) except -1
     cdef int charge_answer(self, const entry_t* entry) except -1
     cdef int charge_store(self, store_t* store) except -1
     cdef int check_return(self, const answer_t* answer) except -1

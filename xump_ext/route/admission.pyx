@@ -172,18 +172,23 @@ cdef class Admissions:
         """An answer gives back credit, and room, or none, if the message returns or is sent away. Its records take some of
         the stores' room."""
         cdef entry_t* entry = answer.entry
-        cdef letters_t to
         self.charge_answer(entry)
         if answer.kind == ANSWER_NACK and not is_over_limit(entry):
             return self.check_return(answer)
         if answer.kind != ANSWER_ACK:
-            to.queue = dead_letter_of(self.engine, entry, &to.namer)
-            if to.queue != NULL and not is_fresh(self.engine, entry):
-                self.letter_fits(&to, content_at(entry), (<object> entry.queue.handle).name, REASON_REJECTED)
+            self.count_letter(entry, REASON_REJECTED)
         while entry != NULL:
             if entry.holder != NULL:        # else it was taken by hand
                 self.spend(<selector_t*> entry.holder, -1)
             entry = entry.parent
+        return 0
+
+    cdef int count_letter(self, entry_t* entry, int reason) except -1:
+        """The dead letter of a message, or of its copy, if there will be one and it fits."""
+        cdef letters_t to
+        to.queue = dead_letter_of(self.engine, entry, &to.namer)
+        if to.queue != NULL and not is_fresh(self.engine, entry):
+            self.letter_fits(&to, content_at(entry), (<object> entry.queue.handle).name, reason)
         return 0
 
     cdef int charge_answer(self, const entry_t* entry) except -1:

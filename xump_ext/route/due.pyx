@@ -155,6 +155,8 @@ cdef int do_overdue(engine_t* engine, list overdue) except -1:
         entry.extra.timer = timer
         fall_due(engine, entry, timer)
         if timer == TIMER_DELAY and entry.extra.expires <= engine.time:     # its time was over before it is handed out
+            if entry.state == UNROUTED and entry.queue.durable:
+                log_mark(entry)     # no routing says that its delay has ended
             heappush(overdue, (entry.extra.expires, False, sequence, address, TIMER_EXPIRY))
     return 0
 
