@@ -275,6 +275,24 @@ def test_no_mark_is_left_of_what_is_gone(tmp_path):
         assert list(engine.queues) == ["other"]
 
 
+@pytest.mark.parametrize("history_limit", [0, None])
+def test_no_mark_is_left_of_a_deleted_queue_s_message_that_went_on_in_ram(opened, history_limit):
+    """It was taken twice there, which its queue's store heard of."""
+    with opened() as engine:
+        engine.create_queue("q", store="d", history_limit=history_limit)
+        engine.create_queue("ram")
+        engine.create_selector("q", when=always, do=move_to("ram"), credit=INFINITE)
+        engine.create_selector("ram", when=always, do=deliver("worker"))
+        engine.publish("q", "x")
+        engine.take(1)[0].nack()
+        [delivery] = engine.take(1)
+        engine.delete_queue("q")
+        engine.check()
+        delivery.ack()
+    with opened() as engine:
+        assert list(engine.queues) == []
+
+
 def test_an_owner_in_another_store_is_waited_for():
     engine = two_shelves()
     for name, store in (("l", "left"), ("r", "right"), ("ram", "ram"), ("dead", "ram")):

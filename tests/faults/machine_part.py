@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -82,6 +83,8 @@ def program(seed: str, generator: str, mix: str) -> str | None:
             GENERATORS[generator](seed, *mixes()[mix]).run(STEPS_PER_PROGRAM)
         except AssertionError as error:
             return f"{generator}, stores {mix!r}, seed {seed!r}: {error}"
+        except Exception:       # what no call may raise: a store that does not open again
+            return f"{generator}, stores {mix!r}, seed {seed!r}: {traceback.format_exc()}"
     return None
 
 

@@ -85,9 +85,6 @@ class Pair:
         if stores:
             self.places.append(Path(tempfile.mkdtemp(dir=FAST if FAST.is_dir() else None)))
             self.open_stores()
-        for name, entries in retries_that_may_be_kept(self.model).items():
-            if entries[0].id in (message.id for message in self.engine.queues[name].browse(state="delayed")):
-                keep_retries(entries)
         self.watch()
 
     @property

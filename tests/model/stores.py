@@ -122,7 +122,7 @@ def come_back(entry, became, frontier, crashed):
     if entry.state == "delayed" and not (crashed and entry.retrying) and (not entry.lacking or entry.never_due):
         return
     was_passed = entry.id < frontier and (entry.state != "lent" or entry.never_waited) and not (
-        is_aside(entry) or entry.came_delayed)      # a record says what became of such
+        is_aside(entry) or entry.came_delayed or entry.kept)        # a record says what became of such
     was_routed = entry.routed or was_passed
     entry.state = "waiting" if was_routed else "unrouted"
 

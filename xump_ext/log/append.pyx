@@ -329,6 +329,7 @@ cdef int log_queue_gone(queue_t* queue) except -1:
     cdef object name = (<object> queue.handle).name
     cdef entry_t* entry = index_from(&queue.index, 1)
     cdef queue_t** link = &store.touched
+    owners_leave(store, queue.number)
     while entry != NULL:
         if (entry.flags & STAINED and store.fence_count) or end_waits(queue, entry.id):
             fence_push(store, SETTLE, queue.number, entry.id, entry_charge(entry), RECORD_MARKED if entry.flags & STAINED else 0)
@@ -338,7 +339,6 @@ cdef int log_queue_gone(queue_t* queue) except -1:
         if is_loaded(entry):
             store.resident -= made_bytes(entry)
         entry = index_from(&queue.index, entry.id + 1)
-    owners_leave(store, queue.number)
     if queue.window != NULL:
         seen_leave(queue, window_count(<const window_t*> queue.window))
     map_leave(queue)

@@ -170,12 +170,17 @@ cdef int shadow_ends(entry_t* durable, Owner owner) except -1:
 
 
 cdef int owners_leave(store_t* store, uint32_t number) except -1:
-    """The queue is deleted. Its messages own no entries in RAM any more, and their ends are logged now."""
+    """The queue is about to be deleted. Its messages own no entries in RAM any more, and their ends are logged now, but for those
+    that are in the history, which end with it."""
     cdef Owners owners = <Owners> store.engine.owners
     cdef Owner owner
+    cdef entry_t* shadow
     for address in list(owners.ids_of(store).get(number, {}).values()):
         owner = owners.take(<entry_t*> <uintptr_t> address)
-        if index_get(&store_queue(store, number).index, owner.id) == NULL:
+        shadow = index_get(&store_queue(store, number).index, owner.id)
+        if shadow != NULL:
+            shadow.flags |= STAINED if owner.stained else 0
+        else:
             settle_record(store, number, owner.id, RECORD_MARKED if owner.stained else 0, NULL)
             live_remove(store, owner.charge)
     return 0
