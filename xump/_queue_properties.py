@@ -120,6 +120,10 @@ NAMES = tuple(CHECKS)
 DEFAULTS = tuple(QUEUE_DEFAULTS[name] for name in NAMES)
 
 
+READ_AS_GIVEN = ("limit", "history_limit", "dead_letter", "rewriter", "delivery_limit", "priority", "dedup_limit", "limit_bytes")
+"""Those that the core keeps as they are given, and could hold other values of."""
+
+
 def checked_properties(given: tuple[Any, ...]) -> dict[str, Any]:
     """The properties that differ from their defaults, as the core keeps them; `given`: all, in the order of `NAMES`. Raises
     TypeError and ValueError. Most queues have none."""
@@ -148,6 +152,18 @@ def check_staged(properties: Mapping[str, Any]) -> None:
         if name != "staged" and properties[name] != CHECKS[name](QUEUE_DEFAULTS[name]):
             raise ValueError(f"{name} is for queues that route or age their messages; a staged queue does neither: leave it out, "
                              "or give it to the queue that adopts this one")
+
+
+def check_read(properties: Mapping[str, Any]) -> None:
+    """Raises TypeError and ValueError for properties that were read from a store, and that no queue may have."""
+    for name in READ_AS_GIVEN:
+        CHECKS[name](properties[name])
+    for span in (properties["ttl"], properties["dedup"], *(properties["retry_delay"] or ())):
+        if span is not None and span < 0:
+            raise ValueError(f"a time of {span} ns")
+    if properties["group"] is not None:
+        Field(properties["group"])
+    check_staged({name: properties[name] for name in CHECKS if name in properties})
 
 
 def differing(given: Mapping[str, Any], had: Mapping[str, Any]) -> str | None:

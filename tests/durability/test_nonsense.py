@@ -35,8 +35,8 @@ def staged(number, name="rows"):
 # ---- refused
 
 @pytest.mark.parametrize(("record", "reason"), [
-    (hand.queue(0, "q"), "queue number 0, which is none"),
-    (hand.enter(1, 0), "the ENTER at position .*, of queue number 1, names id 0, which is none"),
+    (hand.queue(0, "q"), "queue number 0, and numbers begin with 1"),
+    (hand.enter(1, 0), "the ENTER at position .*, of queue number 1, names id 0, and ids begin with 1"),
     (hand.enter(1, TOO_HIGH), "the ENTER .* names id 18446744073709551615"), (hand.state(1, 0), "the STATE .* id 0"),
     (hand.state(1, TOO_HIGH), "id 18446744073709551615"), (hand.adopt(1, 1, [[2]], first_id=TOO_HIGH), "id 18446744073709551615"),
     (hand.adopt(1, 0, [[2]]), "the ADOPT .* id 0"), (hand.meta(1, 0, {"a": b"1"}), "the META .* id 0"),
@@ -50,6 +50,13 @@ def staged(number, name="rows"):
     (hand.queue(1, "q", delivery_limit=70_000), "properties that no queue may have"),
     (hand.queue(1, "q", retry_delays=(5, -5)), "properties that no queue may have"),
     (hand.queue(1, "q", priority=3, options=STAGED), "properties that no queue may have"),
+    (hand.queue(1, "q", dedup_limit=TOO_HIGH), "properties that no queue may have: dedup_limit"),
+    (hand.queue(1, "q", dead_letter=""), "properties that no queue may have"),
+    (hand.queue(1, "q", group="nonsense"), "properties that no queue may have: unknown field 'nonsense'"),
+    (hand.queue(1, ""), "the QUEUE at position .* has no name"),
+    (hand.settle(1, 1, 0), "the SETTLE at position .*, of queue number 1, ends 0 messages from id 1 on"),
+    (hand.settle(1, 2, TOO_HIGH), "the SETTLE .* ends 18446744073709551615 messages from id 2 on"),
+    (hand.enter(1, 1, origin=(0, 1, 1)), "message 1 of queue number 1 is its own origin"),
 ])
 def test_what_no_engine_writes_is_refused_and_says_why(opened, record, reason):
     with pytest.raises(StoreCorrupt, match=f"store 's'.*{reason}"):
@@ -116,4 +123,11 @@ def test_a_queue_gets_no_number_beyond_the_last(opened):
     with pytest.raises(StoreFull, match="has given all its 4294967295 numbers"):
         engine.create_queue("next", store="s")
     assert list(engine.queues) == ["last"]
+    engine.check()
+
+
+def test_what_ended_is_counted_anew_where_the_counts_are_more_than_there_was(opened):
+    engine = opened(hand.queue(1, "jobs"), hand.enter(1, 3), hand.state(1, 4, deleted=TOO_HIGH, dropped=(1, *[0] * 15)))
+    stats = engine.stats()["queues"]["jobs"]
+    assert (stats["entered"], stats["ready"], stats["settled"], stats["deleted"], stats["dropped"]) == (3, 1, 2, 0, {})
     engine.check()

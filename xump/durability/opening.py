@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from xump._queue_properties import check_read
 from xump.durability.committer import Committer
 from xump.durability.names import free_names
 from xump.errors import Conflict, RewriterNotFound
@@ -40,6 +41,7 @@ def open_store(engine: Graph, store: Store, told: Callable[[int], None] | None =
     read = 0
 
     def create(number: int, name: str, properties: dict[str, Any]) -> None:
+        check_read(properties)
         if properties["rewriter"] is not None:
             _find_rewriter(store.name, name, properties["rewriter"][0], looking)
         queue = Queue.__new__(Queue)

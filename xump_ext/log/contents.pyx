@@ -41,10 +41,9 @@ cdef content_t* content_of_record(const enter_record_t* record) except? NULL:
         if timed.annex_kind:
             parts.annex = annex_new(timed.annex_kind, PyBytes_FromStringAndSize(at, timed.annex_bytes))
         at += timed.annex_bytes
-    if not fields_fit(at, record.header_bytes, record.header_count):
-        annex_release(parts.annex)
-        return NULL
     try:
+        if not fields_fit(at, record.header_bytes, record.header_count):        # or it raises: a text is not UTF-8
+            return NULL
         content = content_of_buffers(
             address, at + record.header_bytes, record.body_bytes, &parts, record.header_count, record.header_bytes)
     finally:

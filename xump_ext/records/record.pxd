@@ -40,7 +40,6 @@ cdef inline char* name_of(const queue_record_t* record) noexcept nogil:
 # Whether the parts of a QUEUE record fill it up to its padding.
 cdef bint queue_fits(const queue_record_t* record) noexcept nogil
 # Whether a queue may have the numbers in it, and a staged one no more than its name. O(retry delays).
-cdef bint queue_makes_sense(const queue_record_t* record) noexcept nogil
 
 # The bytes of a record's fixed part, which its crc covers; of a QUEUE, the whole record. 0: no such kind, or a wrong length.
 cdef uint32_t head_bytes(const head_t* head) noexcept nogil

@@ -59,26 +59,6 @@ cdef bint queue_fits(const queue_record_t* record) noexcept nogil:
     return padded(size) == record.head.length
 
 
-cdef bint queue_makes_sense(const queue_record_t* record) noexcept nogil:
-    cdef uint32_t i
-    if record.name_bytes == NO_TEXT or record.ttl < 0 or record.dedup < 0 or record.dedup_limit == 0:
-        return False
-    if record.delivery_limit > UINT16_MAX:      # a message counts its deliveries in so many bits
-        return False
-    for i in range(record.retry_count):
-        if delays_of(record)[i] < 0:
-            return False
-    return not record.options & OPTION_STAGED or is_plain(record)
-
-
-cdef bint is_plain(const queue_record_t* record) noexcept nogil:
-    """Whether all properties but `staged` have their defaults."""
-    return (record.limit & record.limit_bytes) == UINT64_MAX and record.history_limit == 0 and (
-        record.ttl & record.dedup) == NEVER and (record.dead_letter_bytes & record.group_bytes) == NO_TEXT and (
-        record.delivery_limit | record.retry_count | record.rewriter_bytes | record.priority) == 0 and (
-        record.options == OPTION_STAGED and not record.head.flags & RECORD_AUTO_DELETE)
-
-
 cdef uint32_t head_crc(const head_t* head, uint32_t salt) noexcept nogil:
     return crc32c(salt, <const char*> head + 4, head_bytes(head) - 4)
 

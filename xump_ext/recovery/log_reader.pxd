@@ -56,6 +56,7 @@ cdef class Recovery:
     cdef int forget(self, recovered_t* queue, entry_t* entry) except -1
     cdef int remember_origin(self, const enter_record_t* record, const rare_t* rare) except -1
     cdef list hidden(self)
+    cdef int check_origins(self, dict found) except -1
     cdef int retries_valid(self) except -1
     cdef int rename(self) except -1
     cdef object end(self)

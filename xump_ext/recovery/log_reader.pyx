@@ -26,14 +26,14 @@ from xump_ext.log.meta cimport Map, map_come, map_read
 from xump_ext.log.writer cimport store_queue, stored_content
 from xump_ext.memory.grow cimport array_grow
 from xump_ext.records.kinds cimport (
-    ADOPT, COPIES_AWAITED, ENTER, FORGET, GONE, GROUP, MARK, META, NOT_HIDING, OPTION_DROP_OLDEST, OPTION_DROP_TO_FIT,
-    OPTION_KEEP_UNMATCHED, OPTION_STAGED, QUEUE, RECORD_AUTO_DELETE, RECORD_COPIED, RECORD_DEAD_ENTRY, RECORD_EXACT,
+    ADOPT, COPIES_AWAITED, ENTER, FORGET, GONE, GROUP, MARK, META, NOT_HIDING, NO_TEXT, OPTION_DROP_OLDEST,
+    OPTION_DROP_TO_FIT, OPTION_KEEP_UNMATCHED, OPTION_STAGED, QUEUE, RECORD_AUTO_DELETE, RECORD_COPIED, RECORD_DEAD_ENTRY, RECORD_EXACT,
     RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED, RECORD_UPSTREAM_FAILED,
     SEEN, SETTLE, STATE, adopt_record_t, enter_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t,
     seen_record_t, settle_record_t, state_record_t, timed_t,
 )
 from xump_ext.records.kinds import NAMES
-from xump_ext.records.record cimport delays_of, head_bytes, head_crc, name_of, queue_fits, queue_makes_sense, rare_of, timed_of
+from xump_ext.records.record cimport delays_of, head_bytes, head_crc, name_of, queue_fits, rare_of, timed_of
 from xump_ext.recovery.recovered cimport seen_t
 from xump_ext.recovery.restore cimport forget_for_good, hidden_end, order_all, queue_take_over
 from xump_ext.state.constants cimport (
@@ -150,7 +150,7 @@ cdef class Recovery:
         if self.last != NULL and self.last_number == number:
             return self.last
         if number == 0:
-            raise self.written_so("there are records of queue number 0, which is none")
+            raise self.written_so("there are records of queue number 0, and numbers begin with 1")
         queue = self.found.get(number)
         if queue is None:
             queue = self.found[number] = Recovered.__new__(Recovered)
@@ -168,8 +168,8 @@ cdef class Recovery:
         cdef Recovered queue = <Recovered> self.found[record.head.queue]
         if not queue_fits(record):
             raise self.nonsense(&record.head, "does not say what its length is made of")
-        if not queue_makes_sense(record):
-            raise self.nonsense(&record.head, "has properties that no queue may have")
+        if record.name_bytes == 0 or record.name_bytes == NO_TEXT:
+            raise self.nonsense(&record.head, "has no name")
         found.described = record.head.position
         found.incarnation = record.incarnation
         found.dedup_key, found.dedup_more_key = record.dedup_key, record.dedup_more_key
@@ -206,7 +206,8 @@ cdef class Recovery:
             if adopt_length(record.count) != record.head.length:
                 raise self.nonsense(&record.head, "does not say what its length is made of")
             self.check_id(&record.head, record.head.id)
-            self.check_id(&record.head, record.first_id + (record.first_id == 0))
+            if record.first_id:         # nothing has entered yet
+                self.check_id(&record.head, record.first_id)
             queue.adopted = adopt_read(record)
             for numbers in queue.adopted[2]:
                 self.journal.last_number = max(self.journal.last_number, max(numbers))
@@ -217,7 +218,7 @@ cdef class Recovery:
     cdef int check_id(self, const head_t* head, uint64_t id) except -1:
         """Ids begin with 1, and end long before there are no more: what counts on from one must not come to 0."""
         if id - 1 >= UNLIMITED >> 1:
-            raise self.nonsense(head, f"names id {id}, which is none")
+            raise self.nonsense(head, f"names id {id}, and ids begin with 1")
         return 0
 
     cdef int apply_enter(self, const enter_record_t* record) except -1:
@@ -303,6 +304,8 @@ cdef class Recovery:
         return 0
 
     cdef int remember_settled(self, const settle_record_t* record) except -1:
+        if record.count == 0 or record.head.id + record.count < record.count:
+            raise self.nonsense(&record.head, f"ends {record.count} messages from id {record.head.id} on")
         return self.remember_gone(record.head.queue, record.head.id, record.count, record.head.flags & RECORD_MARKED != 0)
 
     cdef int remember_gone(self, uint32_t queue, uint64_t id, uint64_t count, bint marked) except -1:
@@ -353,7 +356,7 @@ cdef class Recovery:
     cdef list hidden(self):
         """(queue, id) of each origin whose message lives on downstream. One whose copies went to another store, and may not have
         got there, is not hidden: it is routed again, and what lives on downstream is doubtful."""
-        cdef list found = []
+        cdef dict found = {}
         cdef origin_t* origin
         cdef entry_t* child
         cdef entry_t* entry
@@ -365,8 +368,22 @@ cdef class Recovery:
                 entry = index_get(&self.recovered(origin.queue).index, origin.id)
                 if child != NULL and child.state != HISTORY and entry != NULL and entry.state != HISTORY and has_its_copies(
                         entry, self.recovered(origin.queue), origin.waits):
-                    found.append((origin.queue, origin.id))
-        return found
+                    found[origin.queue, origin.id] = origin.child_queue, origin.child_id
+        self.check_origins(found)
+        return list(found)
+
+    cdef int check_origins(self, dict found) except -1:
+        """What a message became, and that became, and so on, is in the end one that is there. `found`: origin -> child."""
+        cdef set ends = set()
+        for origin in found:
+            way, at = [], origin
+            while at in found and at not in ends:
+                if len(way) == len(found):
+                    raise self.written_so(f"message {origin[1]} of queue number {origin[0]} is its own origin")
+                way.append(at)
+                at = found[at]
+            ends.update(way)
+        return 0
 
     # ---- retries
 
@@ -426,7 +443,10 @@ cdef class Recovery:
             if found.properties is None:
                 raise StoreCorrupt(f"store {self.journal.name!r}: there are messages of queue number {number}, and no queue; "
                                    "run: xump repair PATH")
-            self.create(number, found.name, found.properties)
+            try:
+                self.create(number, found.name, found.properties)
+            except (TypeError, ValueError) as error:
+                raise self.written_so(f"queue {found.name!r} has properties that no queue may have: {error}") from None
             queue = store_queue(&self.journal.store, number)
             if found.adopted is not None:
                 if queue.staged:

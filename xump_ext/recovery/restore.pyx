@@ -45,7 +45,7 @@ cdef struct reading_t:          # how far the entries of a queue have been place
 cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
     """Give the queue the index that was read, and its counters."""
     cdef entry_t* last
-    cdef uint64_t gone, dropped = 0
+    cdef uint64_t gone
     cdef int reason
     queue.engine.entries += found.count
     queue.index = found.index
@@ -61,7 +61,6 @@ cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
     for reason in range(REASON_COUNT):
         queue.dropped[reason] = found.state.dropped[reason]
         queue.dead_lettered[reason] = found.state.dead_lettered[reason]
-        dropped += queue.dropped[reason]
     last = index_until(&queue.index, UNLIMITED)
     if last != NULL:            # it has the highest id and the highest timestamp
         queue.next_id = max(queue.next_id, last.id + 1)
@@ -71,14 +70,26 @@ cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
     queue.durable_id = queue.next_id - 1
     # A message that ended while the record of its end waited behind a fence is here again, so `settled` is counted anew.
     gone = queue.next_id - 1 - found.count
-    if queue.deleted + dropped > gone or (queue.staged and dropped):
+    queue.settled = gone
+    if not ends_counted(queue):
+        queue.settled = gone
         queue.deleted = 0
         for reason in range(REASON_COUNT):
             queue.dropped[reason] = 0
-        queue.settled = gone
-    else:
-        queue.settled = gone - queue.deleted - dropped
     return 0 if queue.window == NULL else window_take_over(queue, found)
+
+
+cdef bint ends_counted(queue_t* queue) noexcept:
+    """Takes what was deleted and dropped out of `settled`; False: that is more than there was."""
+    cdef int reason
+    if queue.deleted > queue.settled:
+        return False
+    queue.settled -= queue.deleted
+    for reason in range(REASON_COUNT):
+        if queue.dropped[reason] > queue.settled or (queue.staged and queue.dropped[reason]):
+            return False
+        queue.settled -= queue.dropped[reason]
+    return True
 
 
 cdef int by_id(const void* one, const void* other) noexcept nogil:
