@@ -36,13 +36,17 @@ def is_first_of_its_key(entry):
     same = [e for e in entry.queue.entries if key_of(e) == key]
     if any(holds_its_key(e) for e in same):
         return False
-    return not any(e.id < entry.id and (e.state in READY or (e.state == "delayed" and e.retrying)) for e in same)
+    before = [e for e in same if e.id < entry.id and not is_by_overflow(e)]
+    return not any(e.state in READY or (e.state == "delayed" and e.retrying) for e in before)
 
 
 def holds_its_key(entry):
-    """Taken; what an overflow selector took does not count."""
-    by_overflow = entry.overflowed or (entry.selector is not None and entry.selector.role == "overflow")
-    return entry.state in ("outstanding", "bound") and not by_overflow
+    return entry.state in ("outstanding", "bound") and not is_by_overflow(entry)
+
+
+def is_by_overflow(entry):
+    """What an overflow selector took does not count for its key."""
+    return entry.overflowed or (entry.selector is not None and entry.selector.role == "overflow")
 
 
 def may_take(selector, entry):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.route.steps import held_in, nothing_changes, publish, queue_stats, queues, take
-from xump.actions import copy_to, deliver, discard, move_to
+from xump.actions import copy_to, deliver, discard, field, move_to
 from xump.conditions import always, match, overflow
 from xump.errors import QueueFull
 
@@ -101,6 +101,21 @@ def test_rule_13_a_dead_letter_that_a_replay_brings_about_takes_room_too(make):
     publish(engine, "b", "2")
     with nothing_changes(engine), pytest.raises(QueueFull, match="'c'"):
         engine.create_selector("b", when=always, do=copy_to("c"), start="head")
+
+
+def test_rule_13_so_does_one_of_an_overflow_selector_of_its_target(make):
+    """The copy of 1 is moved on, which its hops do not allow: its dead letter would have the room that the copy of 2 needs."""
+    engine = make(hop_limit=1)
+    queues(engine, "a", history_limit=None)
+    queues(engine, "b", limit=1, dead_letter="c")
+    queues(engine, "c", limit=1)
+    queues(engine, "d")
+    engine.create_selector("b", when=overflow, do=move_to("d"), credit=9)
+    publish(engine, "b", "first")
+    engine.publish("a", "b", b"1")
+    engine.publish("a", "c", b"2")
+    with nothing_changes(engine), pytest.raises(QueueFull, match="'c'"):
+        engine.create_selector("a", when=always, do=copy_to(field("address")), start="head")
 
 
 def test_decision_16_a_selector_created_disabled_replays_when_it_is_first_enabled(engine):

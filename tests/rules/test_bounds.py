@@ -470,3 +470,15 @@ def test_158_oldest(engine, clock):
     clock.tick(1)
     engine.publish("q", "ready")
     assert queue.oldest == clock.now
+
+
+def test_the_oldest_message_is_found_behind_one_that_overflow_took_and_gave_back(engine, clock):
+    """The younger one is bound first: it was routed before the two that had no selector yet."""
+    engine.create_queue("q", limit=2)
+    engine.create_selector("q", when=overflow, do=deliver("late"), credit=2)
+    for address in "123":
+        engine.publish("q", address)
+        clock.tick()
+    engine.take(1, "late")[0].nack()
+    worker(engine, "q", credit=INFINITE)
+    assert engine.queues["q"].oldest == clock.now - 3 * SECOND

@@ -251,3 +251,17 @@ def test_a_dead_letter_is_routed_by_the_graph_that_is_left(engine, clock):
     clock.tick(2)
     engine.delete_queue("d")
     assert addresses(engine, "dead") == ["x"] and stats(engine, "dead")["dropped"] == {}
+
+
+def test_what_has_expired_in_an_outlet_s_hands_makes_room_when_its_selector_goes(engine, clock):
+    for name in ("q", "jobs"):
+        engine.create_queue(name, limit=1, ttl=5 if name == "jobs" else None)
+    engine.create_selector("q", when=always, do=move_to("jobs"), credit=INFINITE)
+    selector = worker(engine, "jobs", credit=INFINITE)
+    engine.outlet(lambda: None, ["jobs"])
+    engine.publish("jobs", "old")
+    clock.tick(1)
+    engine.publish("q", "new")
+    clock.tick(7)
+    engine.delete_selector(selector)
+    assert (addresses(engine, "q"), addresses(engine, "jobs")) == ([], ["new"])

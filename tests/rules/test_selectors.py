@@ -265,3 +265,34 @@ def test_a_disabled_selector_leaves_the_line_in_a_building_block_too(engine):
         mover.enable()
         assert not mover.blocked
     assert addresses(engine, "target") == ["y"]
+
+
+def let_credit_go(engine, selector):
+    selector.grant(-selector.available)
+    selector.grant(5)
+
+
+def hold(engine, selector):
+    engine.queues["q"].hold()
+    engine.queues["q"].release()
+
+
+def take_by_hand(engine, selector):
+    engine.get("q").nack()
+
+
+@pytest.mark.parametrize("what", [let_credit_go, hold, take_by_hand])
+def test_a_selector_that_wants_nothing_for_a_while_leaves_its_line_in_a_building_block_too(engine, clock, what):
+    """There was room for its message then; so the next one in line is the first."""
+    for name, limit in ("q", None), ("r", None), ("target", 1):
+        engine.create_queue(name, limit=limit)
+    first, second = (engine.create_selector(name, when=always, do=move_to("target"), credit=9) for name in "qr")
+    for name, address in ("q", "x"), ("q", "y"), ("r", "z"):
+        engine.publish(name, address)
+        clock.tick()
+    assert first.blocked and second.blocked
+    with engine.building():
+        engine.queues["target"].delete(1)
+        what(engine, first)
+        assert (first.blocked, second.blocked) == (False, True)
+    assert addresses(engine, "target") == ["z"]

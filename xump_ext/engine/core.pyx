@@ -51,7 +51,7 @@ from xump_ext.state.queue_lists cimport queue_list
 from xump_ext.route.oldest cimport first_free
 from xump_ext.route.replies cimport Request
 from xump_ext.route.requeue cimport expire_in_room, mark_returned
-from xump_ext.route.holding cimport hold, wake_everything
+from xump_ext.route.holding cimport hold, lines_wake, selector_lines_wake, wake_everything
 from xump_ext.route.routing cimport go_on, keep_unmatched, run
 from xump_ext.select.credit cimport can_take, selector_idle, selector_wake
 from xump_ext.state.constants cimport (
@@ -113,6 +113,8 @@ cdef class Core(EngineReading):
             entry = first_free(handle.live())
             if entry != NULL:
                 delivery = hand_by_hand(self, entry)
+                if self.e.building:
+                    lines_wake(&self.e, handle.queue)
                 go_on(&self.e)
         finally:
             self.unlock()
@@ -325,8 +327,8 @@ cdef class Core(EngineReading):
             if target == NULL or target == selector.source:
                 continue
             if hops_of(&self.e, entry) >= self.e.hop_limit:
-                batch.count_letter(entry, REASON_HOPS)      # it may take the room of a copy
-            elif not batch.fits(target, content_at(entry)):
+                batch.count_letter(entry, REASON_HOPS, hops_of(&self.e, entry) + 2)     # it may take the room of a copy
+            elif not batch.fits(target, content_at(entry), hops_of(&self.e, entry) + 1):
                 limit = "a full store" if target.limit == UNLIMITED else f"a limit of {target.limit}"
                 raise QueueFull(f"queue {(<QueueHandle> target.handle).name!r} has {target.ready} ready messages and "
                                 f"{limit}: no room for a replay of {len(ids)} messages")
@@ -402,6 +404,8 @@ cdef class Core(EngineReading):
             selector.available += n
             if not can_take(selector):
                 selector_idle(selector)
+                if self.e.building:
+                    selector_lines_wake(&self.e, selector)
             selector_wake(&self.e, selector)
             go_on(&self.e)
         finally:

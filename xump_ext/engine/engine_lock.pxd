@@ -59,6 +59,7 @@ cdef class EngineLock:
     cdef Py_ssize_t waits           # how many sleepers and waiting publishers there are
     cdef uint64_t last_sleeper      # the number of the last one of both
     cdef Py_ssize_t queues_waited_for   # how many sleepers wait for a message that can be taken by hand
+    cdef bint catches_up            # a call does what fell due before it, moment by moment
     cdef int64_t alarm              # until then those who wait sleep; NEVER: until they are woken
 
     cdef inline int begin_call(self) except -1:
@@ -98,7 +99,6 @@ cdef class EngineLock:
         return self.leave()
 
     cdef int let_in(self) except -1
-    cdef bint make_room_for_letters(self) except -1
     cdef bint make_room_for_letters(self) except -1
     cdef int leave(self) except -1
     cdef int run_until(self) except -1

@@ -253,6 +253,7 @@ cdef class EngineLock:
             if not self.publishers:
                 engine.until = until
             moment = schedule_next(&engine.schedule)
+            self.catches_up = True
             try:
                 while moment <= until and moment != NEVER:      # a clock may say the last moment there is
                     engine.now = engine.time = max(moment, engine.time)
@@ -261,9 +262,10 @@ cdef class EngineLock:
                         self.let_in()
                     moment = schedule_next(&engine.schedule)
             finally:
+                self.catches_up = False
                 engine.now = now
                 engine.until = INT64_MIN
-        engine.time = until
+        engine.time = max(engine.time, until)       # others may have called while a store was cleaned
         return 0
 
     cdef int let_in(self) except -1:

@@ -13,7 +13,8 @@ from xump_ext.engine.windows cimport WindowHandle
 from xump_ext.infinite import INFINITE
 from xump_ext.memory.slab cimport cell_put, cell_zeroed
 from xump_ext.message.headers cimport expires_of
-from xump_ext.route.offering cimport unbind, window_left
+from xump_ext.route.holding cimport selector_lines_wake
+from xump_ext.route.offering cimport room_left, unbind, window_left
 from xump_ext.route.requeue cimport recall, requeue_entry
 from xump_ext.select.credit cimport (
     overflow_changed, selector_idle, selector_wake, turn_of, waiter_leave, waiters_wake, wake_where_room_varies,
@@ -25,10 +26,9 @@ from xump_ext.state.constants cimport (
 )
 from xump_ext.state.envelope cimport field_free, field_set
 from xump_ext.state.extra cimport is_first_delay
-from xump_ext.state.graph cimport PUTS_INTO, PUTS_NOTHING, PUTS_UNDER, waiter_t
+from xump_ext.state.graph cimport PUTS_INTO, PUTS_NOTHING, PUTS_UNDER
 from xump_ext.state.index cimport index_from, index_get, list_append, list_remove
 from xump_ext.state.lazy_content cimport content_at, content_needed
-from xump_ext.state.limits cimport count_ready
 from xump_ext.state.offers cimport destination_left, destination_named
 from xump_ext.state.queue_lists cimport mark_dirty
 
@@ -148,18 +148,9 @@ cdef int selector_enable(engine_t* engine, selector_t* selector, bint enabled) e
         selector.clause.enabled -= 1
         selector_idle(selector)
         if engine.building:                 # else the run looks at them, when they have room
-            lines_wake(engine, selector)
+            selector_lines_wake(engine, selector)
         wake_where_room_varies(engine)      # those behind it may go on where it stands in line
     return selector_wake(engine, selector)
-
-
-cdef int lines_wake(engine_t* engine, selector_t* selector) except -1:
-    """It takes nothing now: has the waiting lists looked at in which it stands."""
-    cdef waiter_t* waiter = selector.waiters
-    while waiter != NULL:
-        waiters_wake(engine, waiter.target)
-        waiter = waiter.next_of_selector
-    return 0
 
 
 cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, list doomed, bint recalls) except -1:
@@ -236,7 +227,7 @@ cdef bint is_held(const entry_t* entry, const selector_t* selector) noexcept:
 cdef int selector_gives_back(engine_t* engine, entry_t* entry) except -1:
     if entry.state == BOUND:
         unbind(engine, entry)
-        count_ready(entry, -1)
+        room_left(engine, entry)        # if it has expired meanwhile it is gone
     else:
         recall(engine, entry)
     return requeue_entry(engine, entry)

@@ -199,15 +199,21 @@ cdef class EngineStores(EngineLock):
     cdef int make_room(self, Journal journal, int64_t bytes) except -1:
         """The same for a store that should have so many bytes of room: True if the lock was given up."""
         cdef int64_t now
+        cdef bint catches_up
         if journal.store.room >= bytes or journal.store.failed or journal.committer is None or self.keeps_lock:
             return False
-        now = self.e.now
+        now, catches_up = self.e.now, self.catches_up
+        self.catches_up = False
         self.unlock_now()
         try:
             journal.committer.make_room(bytes)
         finally:
             self.lock()
-            self.e.now = now        # the call goes on at its own time, which may be that of a moment before it
+            self.catches_up = catches_up
+            if catches_up:
+                self.e.now = now        # the time of a moment before the call
+            elif self.clock is not None:
+                self.read_clock()
         return True
 
     cdef bint make_room_for_letters(self) except -1:

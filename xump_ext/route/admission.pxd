@@ -1,6 +1,6 @@
 """Declarations of `admission.pyx`, and the list of what a call brings, inline."""
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport NEVER
@@ -57,7 +57,7 @@ cdef class Admissions:
     cdef int add_answer(self, entry_t* entry, str verb, object argument) except -1
     cdef int prepare(self) except -1
     cdef int check_answer(self, const answer_t* answer) except -1
-    cdef int count_letter(self, entry_t* entry, int reason) except -1
+    cdef int count_letter(self, entry_t* entry, int reason, uint32_t hops) except -1
     cdef int charge_answer(self, const entry_t* entry) except -1
     cdef int charge_store(self, store_t* store) except -1
     cdef int check_return(self, const answer_t* answer) except -1
@@ -65,8 +65,8 @@ cdef class Admissions:
     cdef object name_at(self, Py_ssize_t i)
     cdef object detail_at(self, Py_ssize_t i)
     cdef void measure(self) noexcept
-    cdef bint fits(self, queue_t* queue, content_t* content) except -1
-    cdef bint overflow_fits(self, queue_t* queue, content_t* content) except -1
+    cdef bint fits(self, queue_t* queue, content_t* content, uint32_t hops, bint dead=*) except -1
+    cdef bint overflow_fits(self, queue_t* queue, content_t* content, uint32_t hops, bint dead) except -1
     cdef int enlarge(self) except -1
     cdef int reserve(self, Py_ssize_t capacity) except -1
     cdef int begin_dry_run(self) except -1
@@ -75,9 +75,12 @@ cdef class Admissions:
     cdef int check_one(self, Py_ssize_t i) except -1
     cdef Py_ssize_t messages(self, Py_ssize_t end) noexcept
     cdef bint store_fits(self, queue_t* queue, content_t* content, int64_t more) except -1
-    cdef bint limit_fits(self, queue_t* queue, content_t* content, int64_t due) except -1
+    cdef bint limit_fits(self, queue_t* queue, content_t* content, int64_t due, uint32_t hops, bint dead=*) except -1
     cdef bint late_fits(self, queue_t* queue, content_t* content) except -1
-    cdef bint letter_fits(self, const letters_t* letters, content_t* content, object origin, int reason) except -1
+    cdef int count_end(self, queue_t* queue, content_t* content, int reason, uint32_t hops) except -1
+    cdef bint letter_fits(
+        self, const letters_t* letters, content_t* content, object origin, int reason, uint32_t hops
+    ) except -1
     cdef bint below_limits(self, queue_t* queue) except -1
     cdef bint drops_for(self, queue_t* queue) except -1
     cdef int count_in(self, queue_t* queue, uint64_t body_bytes, int64_t due) except -1

@@ -4,7 +4,7 @@ The dry run keeps what each queue, store and overflow selector would have after 
 the engine: it only writes differences into dictionaries.
 """
 
-from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, realloc
 
 from xump_ext.errors import QueueFull, no_queue
@@ -23,8 +23,8 @@ from xump_ext.route.settling cimport is_fresh
 from xump_ext.route.requeue cimport is_over_limit, returns_as
 from xump_ext.select.credit cimport has_credit, overflow_would
 from xump_ext.state.constants cimport (
-    DEAD_IN_RUN, DEAD_ENTRY, DELIVER, DISCARD, OWNED, REASON_EXPIRED, REASON_NO_QUEUE, REASON_OVERFLOW, REASON_REJECTED,
-    UNLIMITED,
+    DEAD_IN_RUN, DEAD_ENTRY, DELIVER, DISCARD, OWNED, REASON_EXPIRED, REASON_HOPS, REASON_NO_QUEUE, REASON_OVERFLOW,
+    REASON_REJECTED, UNLIMITED,
 )
 from xump_ext.state.envelope cimport name_text, queue_named
 from xump_ext.state.graph cimport store_t, visited_t
@@ -176,19 +176,19 @@ cdef class Admissions:
         if answer.kind == ANSWER_NACK and not is_over_limit(entry):
             return self.check_return(answer)
         if answer.kind != ANSWER_ACK:
-            self.count_letter(entry, REASON_REJECTED)
+            self.count_letter(entry, REASON_REJECTED, 0)
         while entry != NULL:
             if entry.holder != NULL:        # else it was taken by hand
                 self.spend(<selector_t*> entry.holder, -1)
             entry = entry.parent
         return 0
 
-    cdef int count_letter(self, entry_t* entry, int reason) except -1:
-        """The dead letter of a message, or of its copy, if there will be one and it fits."""
+    cdef int count_letter(self, entry_t* entry, int reason, uint32_t hops) except -1:
+        """The dead letter of a message, or of its copy, if there will be one and it fits. `hops`: those of the letter."""
         cdef letters_t to
         to.queue = dead_letter_of(self.engine, entry, &to.namer)
         if to.queue != NULL and not is_fresh(self.engine, entry):
-            self.letter_fits(&to, content_at(entry), (<object> entry.queue.handle).name, reason)
+            self.letter_fits(&to, content_at(entry), (<object> entry.queue.handle).name, reason, hops)
         return 0
 
     cdef int charge_answer(self, const entry_t* entry) except -1:
@@ -243,13 +243,13 @@ cdef class Admissions:
             to.queue = NULL if self.engine.dead_letter == NULL else queue_named(self.engine, <object> self.engine.dead_letter)
             to.namer = NULL
             name = checked_text(name_text(self.name_at(i)), "the queue's name")
-            if to.queue == NULL or not self.letter_fits(&to, content, name, REASON_NO_QUEUE):
+            if to.queue == NULL or not self.letter_fits(&to, content, name, REASON_NO_QUEUE, 1):
                 raise no_queue(name)
-        elif not self.limit_fits(queue, content, self.items[i].due):
+        elif not self.limit_fits(queue, content, self.items[i].due, 0):
             to.queue = own_dead_letter(queue)
             to.namer = queue
             if to.queue == NULL or not self.letter_fits(
-                    &to, content, (<object> queue.handle).name, REASON_OVERFLOW):
+                    &to, content, (<object> queue.handle).name, REASON_OVERFLOW, 1):
                 raise QueueFull(f"queue {(<object> queue.handle).name!r} has no room for message {self.messages(i + 1)} of "
                                 f"{self.messages(self.count)}: {fullness(queue)}")
         elif queue.window != NULL:
@@ -283,11 +283,13 @@ cdef class Admissions:
             self.charge = self.charges.get(<uintptr_t> store, 0)
         return 0
 
-    cdef bint letter_fits(self, const letters_t* letters, content_t* content, object origin, int reason) except -1:
+    cdef bint letter_fits(
+        self, const letters_t* letters, content_t* content, object origin, int reason, uint32_t hops
+    ) except -1:
         cdef list barred = letter_bars(letters)
         cdef content_t* made = letter_made(self.engine, letters, content, origin, reason, None, NULL, barred)
         try:
-            return not is_barred(letters, barred) and self.fits(letters.queue, made)
+            return not is_barred(letters, barred) and self.fits(letters.queue, made, hops, True)
         finally:
             content_release(made)
 
@@ -318,11 +320,13 @@ cdef class Admissions:
             self.used[<uintptr_t> selector] = self.used.get(<uintptr_t> selector, 0) + credits
         return 0
 
-    cdef bint fits(self, queue_t* queue, content_t* content) except -1:
-        """Whether the message could enter now; if so, it has entered in the dry run."""
-        return (not queue.durable or self.store_fits(queue, content, USUAL_BYTES)) and self.limit_fits(queue, content, NEVER)
+    cdef bint fits(self, queue_t* queue, content_t* content, uint32_t hops, bint dead=False) except -1:
+        """Whether the message could enter now, with so many hops; if so, it has entered in the dry run. `dead`: it is a dead
+        letter, and has none itself."""
+        return (not queue.durable or self.store_fits(queue, content, USUAL_BYTES)) and self.limit_fits(
+            queue, content, NEVER, hops, dead)
 
-    cdef bint limit_fits(self, queue_t* queue, content_t* content, int64_t due) except -1:
+    cdef bint limit_fits(self, queue_t* queue, content_t* content, int64_t due, uint32_t hops, bint dead=False) except -1:
         """`fits`, without a look at the queue's store, for a message that is delayed until `due`."""
         if expires_of(content) < self.engine.time:
             return self.late_fits(queue, content)
@@ -331,7 +335,7 @@ cdef class Admissions:
         if self.below_limits(queue):
             self.count_in(queue, content.body_bytes, due)
             return True
-        if due == NEVER and self.overflow_fits(queue, content):
+        if due == NEVER and self.overflow_fits(queue, content, hops, dead):
             return True
         if self.drops_for(queue):
             self.count_in(queue, content.body_bytes, due)
@@ -340,17 +344,23 @@ cdef class Admissions:
 
     cdef bint late_fits(self, queue_t* queue, content_t* content) except -1:
         """A late message needs no room, but its dead letter takes some."""
+        if self.engine.hop_limit:
+            self.count_end(queue, content, REASON_EXPIRED, 1)
+        return True
+
+    cdef int count_end(self, queue_t* queue, content_t* content, int reason, uint32_t hops) except -1:
+        """The message ends at once where it enters. `hops`: those of its dead letter, if it has one and that fits."""
         cdef letters_t to
         to.queue = own_dead_letter(queue)
         to.namer = queue if to.queue != NULL else NULL
         if to.queue == NULL and self.engine.dead_letter != NULL:
             to.queue = queue_named(self.engine, <object> self.engine.dead_letter)
-        if to.queue != NULL and to.queue != queue and not to.queue.dying and self.engine.hop_limit:
-            self.letter_fits(&to, content, (<object> queue.handle).name, REASON_EXPIRED)
-        return True
+        if to.queue != NULL and to.queue != queue and not to.queue.dying:
+            self.letter_fits(&to, content, (<object> queue.handle).name, reason, hops)
+        return 0
 
-    cdef bint overflow_fits(self, queue_t* queue, content_t* content) except -1:
-        """`overflow_has_room`, in the dry run."""
+    cdef bint overflow_fits(self, queue_t* queue, content_t* content, uint32_t hops, bint dead) except -1:
+        """`overflow_has_room`, in the dry run. What is moved beyond the hop limit ends there, and takes no credit."""
         cdef selector_t* overflow = queue.overflow
         cdef queue_t* target
         if not overflow_would(queue, content, &target):
@@ -360,6 +370,10 @@ cdef class Admissions:
         if target != NULL:
             if not self.below_limits(target) or (target.durable and not self.store_fits(target, content, USUAL_BYTES)):
                 return False
+            if hops >= self.engine.hop_limit:
+                if not dead:
+                    self.count_end(queue, content, REASON_HOPS, hops + 1)
+                return True
             self.count_in(target, content.body_bytes, NEVER)
         elif overflow.verb == DELIVER and overflow.infinite:
             self.count_in(queue, content.body_bytes, NEVER)       # bound: it counts as ready until your program takes it

@@ -28,7 +28,7 @@ from xump_ext.select.credit cimport wake_where_room_varies
 from xump_ext.select.groups cimport group_enter
 from xump_ext.select.unrouted cimport apart_add, goes_apart
 from xump_ext.state.constants cimport (
-    DELAYED, DIRTY, HISTORY, MOVED, NEVER, OVERFULL, REASON_EXPIRED, TAKEN, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY,
+    DELAYED, DIRTY, HISTORY, LOGGED_NOTHING, MOVED, NEVER, OVERFULL, REASON_EXPIRED, TAKEN, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY,
     TIMER_MISSED, TIMER_RETRY, TIMER_ROOM, UNLIMITED, UNROUTED, WAITING,
 )
 from xump_ext.state.envelope cimport QueueRef
@@ -155,7 +155,7 @@ cdef int do_overdue(engine_t* engine, list overdue) except -1:
         entry.extra.timer = timer
         fall_due(engine, entry, timer)
         if timer == TIMER_DELAY and entry.extra.expires <= engine.time:     # its time was over before it is handed out
-            if entry.state == UNROUTED and entry.queue.durable:
+            if entry.state == UNROUTED and entry.queue.durable and entry.extra.logged == LOGGED_NOTHING:
                 log_mark(entry)     # no routing says that its delay has ended
             heappush(overdue, (entry.extra.expires, False, sequence, address, TIMER_EXPIRY))
     return 0

@@ -12,6 +12,8 @@ from xump_ext.state.queue_lists cimport mark_dirty
 cdef int hold(engine_t* engine, queue_t* queue) except -1:
     """Nothing leaves the queue from here on. Where its selectors stand in line for room, those behind them may go on."""
     queue.held = True
+    if engine.building:
+        lines_wake(engine, queue)
     return wake_where_room_varies(engine)
 
 
@@ -27,8 +29,6 @@ cdef int wake_everything(engine_t* engine, queue_t* queue) except -1:
     cdef Plan plan = <Plan> queue.plan
     cdef Clause clause
     cdef lane_t* lane
-    cdef waiter_t* waiter
-    cdef uint32_t i
     mark_dirty(engine, queue)       # that is where the next run looks for what was woken
     for clause in list(plan.clauses.values()):
         plan.wake_clause(clause, 0)
@@ -36,9 +36,24 @@ cdef int wake_everything(engine_t* engine, queue_t* queue) except -1:
         while lane != NULL:
             lane_wake(engine, lane)
             lane = lane.next
+    return lines_wake(engine, queue)
+
+
+cdef int lines_wake(engine_t* engine, queue_t* queue) except -1:
+    """Has the waiting lists looked at in which selectors of this queue stand. In a building block a selector may have nothing to
+    take now, and something again at its end: if a list has room for any message meanwhile, it leaves that."""
+    cdef Clause clause
+    cdef uint32_t i
+    for clause in list((<Plan> queue.plan).clauses.values()):
         for i in range(clause.c.count):
-            waiter = clause.c.selectors[i].waiters
-            while waiter != NULL:
-                waiters_wake(engine, waiter.target)
-                waiter = waiter.next_of_selector
+            selector_lines_wake(engine, clause.c.selectors[i])
+    return 0
+
+
+cdef int selector_lines_wake(engine_t* engine, selector_t* selector) except -1:
+    """The same for one selector."""
+    cdef waiter_t* waiter = selector.waiters
+    while waiter != NULL:
+        waiters_wake(engine, waiter.target)
+        waiter = waiter.next_of_selector
     return 0

@@ -136,7 +136,8 @@ cdef inline int entry_is_ready(engine_t* engine, queue_t* queue, entry_t* entry,
 cdef inline int entry_goes_on(engine_t* engine, queue_t* queue, entry_t* entry, visited_t* visited) except -1:
     """Has the run route the new entry, or the next run."""
     if not queue.active or queue.held:
-        if visited != NULL and (entry.extra != NULL or queue.drops_oldest):     # it may expire in this run, or be dropped
+        # it may expire in this run, or be dropped, or find a selector at the end of the block
+        if visited != NULL and (entry.extra != NULL or queue.drops_oldest or engine.building):
             suspend(engine, entry, visited)
         return 0
     if engine.building or queue.is_listed[DIRTY]:      # the next run gathers it

@@ -131,6 +131,8 @@ cdef int detach_mixed(engine_t* engine, selector_t* selector, entry_t* entry) ex
         if entry.queue.drop_order != NULL:
             drop_order_add(entry.queue, entry)
         bind_mixed(selector, entry)
+        if entry.queue.unrouted > (entry.state == UNROUTED):    # they may be older, and are bound without a look at that
+            selector.holds_mixed = True
     detach_ready(engine, entry)
     if entry.extra != NULL and counts_apart(entry.extra):
         group_hold(entry)
