@@ -67,7 +67,7 @@ class Entry:
         self.never_due = False          # it expired before the end of that delay
         self.kept = False               # unrouted, for want of a selector that matches it
         self.awake = None               # (dead, hops, waited) before the first call ended that it lived to see
-        self.waited = False             # ready when a call had run to quiescence, or since its store was opened
+        self.waited = False             # ready, or taken by hand, when a call had run to quiescence, or its store was opened
         self.by_hand = False            # taken by `get`, or by a selector that was deleted without a recall
         self.overflowed = False         # that was an overflow selector
         self.due = 0                    # delayed: until then

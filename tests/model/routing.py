@@ -56,7 +56,7 @@ def be_quiet(engine):
             entry.dead = False
             if entry.dead_entry and entry.state != "history":     # it has waited
                 entry.message = entry.message.replace(hops=0)
-            entry.waited = entry.waited or entry.state in READY
+            entry.waited = entry.waited or entry.state in READY or entry.by_hand
 
 
 def wake_up(engine, start):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.model import requests
 from tests.rules.seen import SECOND, addresses, reasons, stats, taken, worker
-from xump import INFINITE, always, bounce_to, copy_to, default, deliver, field, match, move_to, overflow
+from xump import INFINITE, always, bounce_to, copy_to, default, deliver, discard, field, match, move_to, overflow
 from xump.errors import QueueFull, QueueNotFound, StaleDelivery, TransactionError
 
 
@@ -21,6 +21,16 @@ def test_150_what_waited_is_not_dropped_for_want_of_a_selector(engine):
     assert engine.queues["q"].frontier == 1
     engine.create_selector("q", when=match("prefix", "w"), do=deliver("d"), credit=9)
     assert taken(engine) == ["waited"]
+
+
+def test_150_nor_what_was_taken_by_hand_before_its_first_call_ended(engine):
+    engine.create_queue("q")
+    with engine.building():
+        engine.publish("q", "x")
+        delivery = engine.get("q")
+        engine.create_selector("q", when=match("eq", "y"), do=discard)
+    delivery.nack()
+    assert addresses(engine, "q") == ["x"]
 
 
 def test_150_nor_for_want_of_room_in_the_dead_letter_queue(engine):
