@@ -48,6 +48,13 @@ def check_role(engine, queue, role):
 
 
 def delete_selector(engine, selector, recall=True):
+    doomed = []
+    end_selector(engine, selector, recall, doomed)
+    end_queues(engine, doomed)
+
+
+def end_selector(engine, selector, recall, doomed):
+    """Its queue joins the `doomed` ones if it deletes itself now."""
     queue = selector.source
     for entry in list(queue.entries):
         if entry.selector is selector and entry.delivery is not None and not recall:
@@ -67,7 +74,8 @@ def delete_selector(engine, selector, recall=True):
             other.waiting_list.remove(selector)
     del engine.selector_by_id[selector.id]
     if queue.auto_delete and not keeps_alive(queue, selector) and not queue.dying:
-        delete_queue(engine, queue)
+        queue.dying = True
+        doomed.append(queue)
 
 
 def keeps_alive(queue, ended):
@@ -78,16 +86,26 @@ def keeps_alive(queue, ended):
 
 
 def delete_queue(engine, queue):
-    """Rule 14: its selectors, what came from elsewhere, what remains; all before anything is routed."""
     queue.dying = True
+    end_queues(engine, [queue])
+
+
+def end_queues(engine, doomed):
+    """Rule 14: of each queue its selectors, what came from elsewhere, what remains; all before anything is routed. Queues that
+    delete themselves for it follow then, the last one first."""
+    while doomed:
+        end_queue(engine, doomed.pop(), doomed)
+
+
+def end_queue(engine, queue, doomed):
     for selector in list(engine.selectors.values()):
         if queue in (selector.source, engine.queues.get(selector.do.queue)) and selector.id in engine.selectors:
-            delete_selector(engine, selector)
+            end_selector(engine, selector, True, doomed)
     while any(e.parent for e in queue.entries):
         books.bring_home(engine, next(e.parent for e in queue.entries if e.parent))
     for entry in list(queue.entries):
         books.remove(engine, entry)
     del engine.queue_by_name[queue.name]
-    for adoption in queue.adoptions:
-        for staged in adoption.queues:
-            delete_queue(engine, staged)
+    for staged in [staged for adoption in queue.adoptions for staged in adoption.queues]:
+        staged.dying = True
+        doomed.append(staged)
