@@ -30,6 +30,7 @@ KINDS = [kinds.ENTER, kinds.SETTLE, kinds.MARK, kinds.STATE, kinds.SEEN, kinds.G
          kinds.ADOPT]
 LATER = 10**13          # nanoseconds
 Records = list[hand.Record]
+xump.register_rewriter("fuzz", lambda message, death: message)
 
 
 # ---- what an engine writes
@@ -51,7 +52,8 @@ def make_graph(engine: xump.Engine) -> None:
     with engine.building():
         engine.create_queue("a", store="s", history_limit=None, dead_letter="d", delivery_limit=3, dedup=1.0, priority=3)
         engine.create_queue("b", store="s", limit=50, retry_delay=[0.5, 1.0], ttl=50.0)
-        engine.create_queue("d", store="s", history_limit=5, limit_bytes=10_000, when_full="drop_oldest")
+        engine.create_queue("d", store="s", history_limit=5, limit_bytes=10_000, when_full="drop_oldest", dead_letter="b",
+                            rewriter=("fuzz", "x"))
         engine.create_queue("r")
         engine.create_queue("g", store="s", group=field("address"), auto_delete=True)
         engine.create_queue("staged", store="s", staged=True)
@@ -234,6 +236,7 @@ def look(engine: xump.Engine) -> None:
                 assert isinstance(message.address, str) and isinstance(message.body, bytes)
         assert dict(queue.meta) is not None
     engine.stats()
+    engine.topology()
 
 
 def work(engine: xump.Engine, chance: random.Random, time: list[int]) -> None:
