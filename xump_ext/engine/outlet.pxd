@@ -11,13 +11,13 @@
                 break
             content = content_at(entry)     # may raise, if a store cannot read it; then nothing has changed
             ...                             # write it: address, annex_of(content), content_body(content)
-            outlet.take(entry, &slot)       # from here on your program has it, and `slot` leads to it
+            outlet.take_entry(entry, &slot)     # from here on your program has it, and `slot` leads to it
     finally:
         outlet.end()                        # runs the graph, and leaves the lock
 
 A slot is a pointer of yours, at an address that stays. The engine sets it to NULL when it takes the message back, so what is NULL
-is stale; `pay`, `give_back` and `refuse` take slots that are not. Between `begin` and `end` this thread has the engine lock, so
-it must not call the engine.
+is stale; `pay_slot`, `give_back_slot` and `refuse_slot` take slots that are not. Between `begin` and `end` this thread has the
+engine lock, so it must not call the engine.
 """
 
 from libc.stdint cimport uint32_t

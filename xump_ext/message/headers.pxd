@@ -240,7 +240,7 @@ cdef uint32_t header_next(const content_t* content, uint32_t position, header_t*
 # Finds a header by its UTF-8 name. Cost: a comparison of lengths and bytes for each header before it.
 cdef bint header_find(const content_t* content, const char* name, uint16_t name_bytes, header_t* header) noexcept nogil
 cdef dict headers_dict(const content_t* content)
-# Whether these bytes are so many fields. Raises UnicodeDecodeError for a text that is not UTF-8. O(bytes).
+# Whether these bytes are exactly so many valid fields. Raises UnicodeDecodeError for a text that is not UTF-8. O(bytes).
 cdef bint fields_fit(const char* at, uint32_t bytes, uint32_t count) except -1
 
 cdef inline uint16_t field_name_bytes(const char* at) noexcept nogil:
