@@ -373,7 +373,7 @@ cdef class Recovery:
         return list(found)
 
     cdef int check_origins(self, dict found) except -1:
-        """What a message became, and that became, and so on, is in the end one that is there. `found`: origin -> child."""
+        """Each origin leads to a message that is there: from child to child, and never in a circle. `found`: origin -> child."""
         cdef set ends = set()
         for origin in found:
             way, at = [], origin

@@ -360,7 +360,8 @@ cdef class Admissions:
         return 0
 
     cdef bint overflow_fits(self, queue_t* queue, content_t* content, uint32_t hops, bint dead) except -1:
-        """`overflow_has_room`, in the dry run. What is moved beyond the hop limit ends there, and takes no credit."""
+        """`overflow_has_room`, in the dry run. A message that is moved beyond the hop limit ends there, and takes
+        no credit."""
         cdef selector_t* overflow = queue.overflow
         cdef queue_t* target
         if not overflow_would(queue, content, &target):
