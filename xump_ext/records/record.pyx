@@ -8,7 +8,7 @@ from os import register_at_fork, urandom
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport UINT16_MAX, UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memcpy
 
@@ -16,9 +16,9 @@ from xump_ext.memory.canaries cimport CHECKSUM
 from xump_ext.message.times cimport NEVER
 from xump_ext.records.crc cimport crc32c, crc32c_soft
 from xump_ext.records.kinds cimport (
-    ADOPT, ENTER, FORGET, GONE, GROUP, KEY_BYTES, MAGIC, MARK, META, NO_TEXT, OPTION_STAGED, QUEUE, RECORD_AUTO_DELETE,
-    RECORD_MARKED, SEEN, SETTLE, STATE, adopt_record_t, enter_record_t, group_record_t, head_t, mark_record_t, meta_record_t,
-    queue_record_t, rare_t, seen_record_t, settle_record_t, state_record_t, timed_t,
+    ADOPT, ENTER, FORGET, GONE, GROUP, KEY_BYTES, MAGIC, MARK, META, QUEUE, RECORD_MARKED, SEEN, SETTLE, STATE,
+    adopt_record_t, enter_record_t, group_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t,
+    seen_record_t, settle_record_t, state_record_t, timed_t,
 )
 from xump_ext.records.kinds import NAMES
 

@@ -27,10 +27,10 @@ from xump_ext.log.writer cimport store_queue, stored_content
 from xump_ext.memory.grow cimport array_grow
 from xump_ext.records.kinds cimport (
     ADOPT, COPIES_AWAITED, ENTER, FORGET, GONE, GROUP, MARK, META, NOT_HIDING, NO_TEXT, OPTION_DROP_OLDEST,
-    OPTION_DROP_TO_FIT, OPTION_KEEP_UNMATCHED, OPTION_STAGED, QUEUE, RECORD_AUTO_DELETE, RECORD_COPIED, RECORD_DEAD_ENTRY, RECORD_EXACT,
-    RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED, RECORD_UPSTREAM_FAILED,
-    SEEN, SETTLE, STATE, adopt_record_t, enter_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t,
-    seen_record_t, settle_record_t, state_record_t, timed_t,
+    OPTION_DROP_TO_FIT, OPTION_KEEP_UNMATCHED, OPTION_STAGED, QUEUE, RECORD_AUTO_DELETE, RECORD_COPIED, RECORD_DEAD_ENTRY,
+    RECORD_EXACT, RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED,
+    RECORD_UPSTREAM_FAILED, SEEN, SETTLE, STATE, adopt_record_t, enter_record_t, head_t, mark_record_t, meta_record_t,
+    queue_record_t, rare_t, seen_record_t, settle_record_t, state_record_t, timed_t,
 )
 from xump_ext.records.kinds import NAMES
 from xump_ext.records.record cimport delays_of, head_bytes, head_crc, name_of, queue_fits, rare_of, timed_of
