@@ -191,16 +191,13 @@ cdef inline int in_hand(engine_t* engine, entry_t* entry, entry_t** remembered) 
 
 cdef int accept_bound(engine_t* engine, entry_t* entry) except -1:
     """Your program takes a bound message (INFINITE credit): it is settled at once."""
-    cdef bint ended = False
+    cdef int at_rest = engine.at_rest
     engine.entered_stores = 0
-    try:
-        withdraw(engine, entry)
-        leave_room(engine, entry)
-        settle(engine, entry, PROCESSED, 0)
-        ended = True
-    finally:
-        if not ended:           # memory ended
-            engine.at_rest = BROKEN
+    engine.at_rest = BROKEN     # should memory end half-way
+    withdraw(engine, entry)
+    leave_room(engine, entry)
+    settle(engine, entry, PROCESSED, 0)
+    engine.at_rest = at_rest
     return 0
 
 
