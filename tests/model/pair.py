@@ -10,11 +10,14 @@ from pathlib import Path
 from queue import SimpleQueue
 from unittest.mock import patch
 
+import lmdb
+
 import xump
 from tests.model.engine import ModelEngine
 from tests.model.seen import delivery_seen, differences, plain, seen_of
 from tests.model.stores import keep_retries, reopened, retries_that_may_be_kept
 from xump_ext.engine import core
+from xump_ext.records import kinds
 
 # Nobody commits but `sync`, `when_durable` and `close` in "group" durability here; every call does in "process".
 STORES = {
@@ -235,8 +238,11 @@ class Pair:
         """The threads of the stores work by themselves."""
 
     def hear(self, error):
-        """What `when_durable` has told."""
+        """What `when_durable` has told. The thread that did it may still say how much room there is, and clean the store."""
         assert error is None, self.told(f"when_durable told of {error!r}")
+        for committer in self.engine._committers():
+            with committer._turn:
+                pass
 
     @recorded
     def reopen(self, crash=False):
@@ -251,6 +257,9 @@ class Pair:
             self.places.append(self.places[-1].with_name(f"{self.places[0].name}-{len(self.places)}"))
             shutil.copytree(self.places[-2], self.places[-1])
         self.engine.close()
+        if not crash and "lmdb" in self.stores:
+            strays = stray_marks(self.places[-1] / "lmdb")
+            assert not strays, self.told(f"marks of messages that are gone: (queue's number, id) {strays}")
         self.forget()
         self.model = reopened(self.model, crash)
         self.engine = Compiled(**self.options)
@@ -259,3 +268,17 @@ class Pair:
             if entries[0].id in (message.id for message in self.engine.queues[name].browse(state="delayed")):
                 keep_retries(entries)
         self.watch()
+
+
+def stray_marks(path):
+    """The MARKs in an `lmdb` store that nothing will ever delete."""
+    found = {kinds.ENTER: set(), kinds.MARK: set()}
+    with lmdb.open(str(path), readonly=True, lock=False) as environment, environment.begin() as transaction:
+        for kind, places in found.items():
+            first = bytes([kinds.KEY_OF_KIND[kind]])
+            cursor = transaction.cursor()
+            there = cursor.set_range(first)
+            while there and cursor.key()[:1] == first:
+                places.add(kinds.KEY.unpack(cursor.key())[1:])
+                there = cursor.next()
+    return found[kinds.MARK] - found[kinds.ENTER]
