@@ -26,10 +26,12 @@ def is_within_limits(queue, held):
 
 
 def drop_surplus(engine):
-    """Whether there was any: of the first queue that has, all."""
+    """Whether there was any: of the first queue that has, all; or until a dead letter comes to the queue itself, which is routed
+    first."""
     for queue in engine.queues.values():
         if surplus_of(engine, queue) is not None:
-            while (entry := surplus_of(engine, queue)) is not None:
+            next_id = queue.next_id
+            while queue.next_id == next_id and (entry := surplus_of(engine, queue)) is not None:
                 letters.dead_letter(engine, entry, "overflow")
             return True
     return False

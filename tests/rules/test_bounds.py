@@ -492,3 +492,16 @@ def test_the_oldest_message_is_found_behind_one_that_overflow_took_and_gave_back
     engine.take(1, "late")[0].nack()
     worker(engine, "q", credit=INFINITE)
     assert engine.queues["q"].oldest == clock.now - 3 * SECOND
+
+
+@pytest.mark.parametrize("priority", [None, 1])
+def test_152_what_comes_back_to_a_queue_that_drops_is_routed_first(engine, priority):
+    """Its dead letter overflows into the queue that dropped it, where it is too large again, and is dropped for good."""
+    engine.create_queue("q", limit_bytes=0, when_full="drop_oldest")
+    engine.create_queue("small", limit_bytes=10, when_full="drop_to_fit", unmatched="keep", dead_letter="q", priority=priority)
+    engine.create_selector("q", when=overflow, do=move_to("small"), credit=INFINITE)
+    engine.create_selector("small", when=match("eq", "x"), do=deliver("worker"))
+    engine.publish("q", "y", b"too large by far")
+    engine.check()
+    assert addresses(engine, "q") == addresses(engine, "small") == []
+    assert stats(engine, "small")["dropped"] == {"overflow": 1} and stats(engine, "small")["dead_lettered"] == {"overflow": 1}

@@ -203,7 +203,9 @@ cdef int drop_oldest(engine_t* engine) except -1:
     cdef entry_t* entry
     cdef entry_t* newest
     queue_unlist(engine, queue, OVERFULL)
-    while queue.ready and not queue.awaits_release:     # its dead letter queue may be in a store that is opened later
+    # Its dead letter queue may be in a store that is opened later. If a dead letter comes to the queue itself, that is routed
+    # first, and the queue is listed again.
+    while queue.ready and not queue.awaits_release and not queue.is_listed[OVERFULL]:
         if is_within_limits(queue) and (queue.drops_to_fit or queue.body_bytes < queue.limit_bytes):
             break               # as mostly, if the newest was taken: it is not looked for behind all others that were
         newest = NULL if queue.drops_to_fit else newest_counted(queue)
