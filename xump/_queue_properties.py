@@ -118,10 +118,8 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
 NAMES = tuple(CHECKS)
 """The properties but the store, in the order in which `create_queue` gives them to `checked_properties`."""
 DEFAULTS = tuple(QUEUE_DEFAULTS[name] for name in NAMES)
-
-
 READ_AS_GIVEN = ("limit", "history_limit", "dead_letter", "rewriter", "delivery_limit", "priority", "dedup_limit", "limit_bytes")
-"""Those that the core keeps as they are given, and could hold other values of."""
+"""The properties that a store keeps in the form in which they were given, so that the same checks hold for what it says."""
 
 
 def checked_properties(given: tuple[Any, ...]) -> dict[str, Any]:
@@ -155,7 +153,7 @@ def check_staged(properties: Mapping[str, Any]) -> None:
 
 
 def check_read(properties: Mapping[str, Any]) -> None:
-    """Raises TypeError and ValueError for properties that were read from a store, and that no queue may have."""
+    """Raises TypeError and ValueError for what no queue may have; `properties`: all, as they were read from a store."""
     for name in READ_AS_GIVEN:
         CHECKS[name](properties[name])
     for span in (properties["ttl"], properties["dedup"], *(properties["retry_delay"] or ())):
@@ -163,7 +161,7 @@ def check_read(properties: Mapping[str, Any]) -> None:
             raise ValueError(f"a time of {span} ns")
     if properties["group"] is not None:
         Field(properties["group"])
-    check_staged({name: properties[name] for name in CHECKS if name in properties})
+    check_staged(properties)
 
 
 def differing(given: Mapping[str, Any], had: Mapping[str, Any]) -> str | None:
