@@ -1,9 +1,10 @@
 """The part `machine`: programs drawn from seeds, played by the engine and the model at once and compared after each call, over
 RAM, lmdb and ring, alone and together. Closing and opening again is one of the calls, in order or by a crash.
 
-Four generators: small worlds of few queues, equal conditions, targets that are their own queue and tiny limits; graphs in which
-messages go far; the same with time; and graphs over stores that are full again and again. One seed gives engine, stores, clock
-and crashes. A program that fails is told by its seed, and as the smallest program that fails (`tests/model/shrink.py`).
+Five generators: small worlds of few queues, equal conditions, targets that are their own queue and tiny limits; selectors that
+stand in line for the same room; graphs in which messages go far; the same with time; and graphs over stores that are full again
+and again. One seed gives engine, stores, clock and crashes. A program that fails is told by its seed, and as the smallest
+program that fails (`tests/model/shrink.py`).
 """
 
 from __future__ import annotations
@@ -24,21 +25,24 @@ from tests.faults.worker import Job
 from tests.model import test_small_programs, test_store_programs
 from tests.model.full import FullWorld
 from tests.model.test_full_stores import FullFlow
+from tests.model.test_lines import Lines
 from tests.model.test_small_programs import Dense
 from tests.model.test_store_programs import Flow, TimedFlow
 from xump.durability import opening
 
-GENERATORS: dict[str, type] = {"small worlds": Dense, "flows": Flow, "flows in time": TimedFlow, "full stores": FullFlow}
+GENERATORS: dict[str, type] = {
+    "small worlds": Dense, "lines": Lines, "flows": Flow, "flows in time": TimedFlow, "full stores": FullFlow}
 STEPS_PER_PROGRAM = 40
 COLUMNS = ["stores", "generator", "programs", "steps", "undecided", "violations"]
 TEXT = """
 Programs drawn from a seed are played by the engine and by the model of it at once; after each call all that can be seen of both
-is compared, and every law is checked. Closing and opening again, in order or by a crash, is a call like the others. Small worlds
-have two to four queues, hardly any room, selectors that are alike, and targets that are the selector's own queue; flows take
-messages far, through durable queues and RAM; full stores are so small that messages of kilobytes fill them again and again, and
-the model is told what found room (`tests/model/told.py`). A program is "undecided" where it ended early: copies of a message
-that are alike wanted the same room, and the records do not say which one got it. A program that fails is shrunk to the smallest
-one that fails.
+is compared, and every law is checked. Closing and opening again, in order or by a crash, is a call like the others. Small
+worlds have two to four queues, hardly any room, selectors that are alike, and targets that are the selector's own queue; in
+"lines" many selectors wait for room in the same few targets, through building blocks that last; flows take messages far,
+through durable queues and RAM; full stores are so small that messages of kilobytes fill them again and again, and the model is
+told what found room (`tests/model/told.py`). A program is "undecided" where it ended early: copies of a message that are alike
+wanted the same room, and the records do not say which one got it. A program that fails is shrunk to the smallest one that
+fails.
 """
 
 
@@ -71,8 +75,8 @@ def run(options: argparse.Namespace, progress: Progress) -> Section:
 
 
 def generators_of(mix: str) -> list[str]:
-    """Flows need a durable store."""
-    return [name for name in GENERATORS if name == "small worlds" or mixes()[mix][0]]
+    """Flows, in time and through full stores too, need a durable store."""
+    return [name for name in GENERATORS if name in ("small worlds", "lines") or mixes()[mix][0]]
 
 
 def program(seed: str, generator: str, mix: str) -> str | None:

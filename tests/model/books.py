@@ -117,11 +117,10 @@ def move(engine, selector, entry):
         letters.dead_letter(engine, entry, "hops")
     elif selector.infinite:
         parent, entry.parent = entry.parent, None
-        entry.state = "leaving"
         owner = inherited_owner(engine, entry) if parent is None or owner_of(engine, parent) is None else None
-        enter(engine, target, message, entry.visited, parent=parent, dead=entry.dead, like=entry, owner=owner,
-              came=owner_of(engine, entry))
+        came = owner_of(engine, entry)
         settle(engine, entry)
+        enter(engine, target, message, entry.visited, parent=parent, dead=entry.dead, like=entry, owner=owner, came=came)
     else:
         selector.available -= 1
         entry.selector = selector

@@ -44,7 +44,8 @@ def get(engine, queue):
     """The first ready message that nobody has a claim to."""
     with engine._call():
         for entry in sorted(queue.entries, key=rank):
-            if entry.state in ("unrouted", "waiting") and is_first_of_its_key(entry) and not routing.is_next(engine, entry):
+            is_ready = entry.state == "waiting" or (entry.state == "unrouted" and not routing.is_routable(entry))
+            if is_ready and is_first_of_its_key(entry):
                 entry.home, entry.state, entry.by_hand, entry.offered_to = entry.state, "outstanding", True, None
                 books.hand(engine, entry)
                 delivery = count_delivery(engine, entry)

@@ -12,13 +12,13 @@ def rank(entry):
     return (0 if highest is None else -min(entry.message.priority, highest)), entry.id
 
 
-def everywhere(engine, state, is_next=lambda entry: True):
+def everywhere(engine, state, is_next=lambda entry: True, is_stuck=lambda entry: False):
     """A merge of the queues' own orders: of the entries that are next in theirs the oldest one comes first. An entry that cannot
-    be next is passed over."""
+    be next is passed over; one that is stuck keeps its place in its own queue, and holds up none of it."""
     lines = [sorted([e for e in queue.entries if e.state == state and is_next(e)], key=rank) for queue in engine.queues.values()]
     merged = []
     while lines := [line for line in lines if line]:
-        merged.append(min(lines, key=lambda line: line[0].sequence).pop(0))
+        merged.append(min(lines, key=lambda line: (not is_stuck(line[0]), line[0].sequence)).pop(0))
     return merged
 
 

@@ -36,6 +36,25 @@ def has_room_for(engine, target, selector, entry):
     return has_room(engine, target, message, leaving=entry)
 
 
+def is_stuck(engine, entry):
+    """Whether all who may take the waiting entry stand in line for it, behind others or where no room is."""
+    if entry.queue.priority is None or entry.parked:        # else nothing in its queue is younger and goes first
+        return False
+    able = [s for s in entry.queue.selectors if may_take(s, entry) and s.is_able]
+    lacked = 0 if engine.told is None else len(engine.told.lacked)
+    stuck = bool(able) and all(stands_still(engine, selector, entry) for selector in able)
+    if engine.told is not None:
+        del engine.told.lacked[lacked:]         # nobody has asked for it
+    return stuck
+
+
+def stands_still(engine, selector, entry):
+    target = line_of(selector, entry.message)
+    if target is None or selector not in target.waiting_list:
+        return False
+    return target.waiting_list[0] is not selector or not has_room_for(engine, target, selector, entry)
+
+
 def prune_lines(engine):
     for queue in lines(engine):
         while queue.waiting_list and has_room_for_any(engine, queue) and not wants_in(engine, queue.waiting_list[0], queue):

@@ -6,7 +6,7 @@ from tests.model import books, bounds, due, letters, requests
 from tests.model.matching import evaluate, holds, makes, names_target, target_of
 from tests.model.order import everywhere, may_take, rank
 from tests.model.outcomes import rests, tell
-from tests.model.room import has_room, may_put, prune_lines
+from tests.model.room import has_room, is_stuck, may_put, prune_lines
 from tests.model.entries import READY
 from tests.model.values import count, nanoseconds
 from xump.errors import QueueFull
@@ -80,7 +80,7 @@ def is_wanted(engine, entry):
 def step(engine):
     prune_lines(engine)
     refused = []                    # (selector, target): what is younger must not pass what was refused
-    for entry in everywhere(engine, "waiting", lambda entry: is_wanted(engine, entry)):
+    for entry in everywhere(engine, "waiting", lambda entry: is_wanted(engine, entry), lambda entry: is_stuck(engine, entry)):
         if entry.parked and any(may_act(engine, s, entry) for s in entry.hits):
             route_urgent(engine, entry) or act(engine, entry, entry.hits)
             return True
@@ -109,13 +109,6 @@ def is_routable(entry):
     if entry.queue.transit:
         return not entry.queue.held
     return not entry.queue.held and bool(selectors) and (not entry.kept or bool(hits_of(entry)))
-
-
-def is_next(engine, entry):
-    """Whether a run would route the entry: in a building block there may be such."""
-    if entry.state == "unrouted":
-        return is_routable(entry)
-    return entry.parked and not entry.queue.held and any(may_act(engine, s, entry) for s in entry.hits)
 
 
 def hits_of(entry):

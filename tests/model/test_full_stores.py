@@ -187,3 +187,22 @@ def test_flows_through_full_stores(mix, monkeypatch):
         FullFlow(f"{mix} {seed}", *MIXES[mix]).run(STEPS_PER_RUN)
     assert FullWorld.met["undecided"] <= 1 + len(seeds) // 50
     assert not [corner for corner in CORNERS if not FullWorld.met[corner]], FullWorld.met
+
+
+def test_a_move_drops_nothing_where_its_own_record_takes_the_room_of_the_overflow(monkeypatch):
+    """The queue and the target of its overflow selector are in one store. The room was there when the MOVE asked for it."""
+    monkeypatch.setattr(opening, "RESIDENT_BYTES_MAX", 500)
+    world = FullWorld(64, None, ("lmdb",), False)
+    for name, limit, history, letters, terms in (
+            ("a", None, 2, None, {}), ("b", None, 2, None, {}), ("c", 3, None, "b", {"when_full": "drop_oldest"}),
+            ("d", 3, 0, None, {})):
+        world.create_queue(name, limit, history, False, letters, 2, "lmdb", **terms)
+    world.create_selector("a", always, move_to("b"), 1, True, "current", None)
+    world.create_selector("b", always, move_to("c"), INFINITE, True, "current", None)
+    world.publish_many("c", [("x", 100, {}, None, None), ("y", 12_000, {}, "b", None)])
+    world.publish_waiting("c", "x", {}, "b", 4_000)
+    world.create_selector("c", overflow, move_to("d"), INFINITE, True, "current", None)
+    world.publish("a", "x", {}, None, 70_000)
+    world.compare()
+    assert world.model.queue_by_name["c"].dropped == {} and world.engine.queues["d"].ready == 1
+    world.close()

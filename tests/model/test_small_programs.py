@@ -49,10 +49,7 @@ class Dense(Drawing, AtRandom):
         self.features = features_drawn(self.chance)
         self.world = World(choice([2, 4, 64]), choice([None, None, "a", "d"]), stores, written, choice([0, 1, 1]))
         self.stores = ["ram", *stores]
-        self.names = self.targets = NAMES[: self.chance.randint(2, 4)]
-        self.conditions = self.chance.sample(CONDITIONS, self.chance.randint(1, 2))
-        self.limits = choice([[None], [1], [0, 1], [1, 2, None]])
-        self.credits = choice([[INFINITE], [1], [0, 1, 9], [1, 2, INFINITE]])
+        self.draw_graph()
         calls = list(self.CALLS)
         for feature in sorted(self.features):
             calls += [*self.MORE_CALLS.get(feature, "").split(), "wait"]
@@ -60,11 +57,19 @@ class Dense(Drawing, AtRandom):
         for name in self.names:
             self.queue(name)
         self.world.build()
-        for _ in range(self.chance.randint(1, 5)):
+        for _ in range(self.links):
             self.link()
         self.world.build()
 
     # ---- what is drawn
+
+    def draw_graph(self):
+        choice = self.chance.choice
+        self.names = self.targets = NAMES[: self.chance.randint(2, 4)]
+        self.conditions = self.chance.sample(CONDITIONS, self.chance.randint(1, 2))
+        self.limits = choice([[None], [1], [0, 1], [1, 2, None]])
+        self.credits = choice([[INFINITE], [1], [0, 1, 9], [1, 2, INFINITE]])
+        self.links = self.chance.randint(1, 5)
 
     def name(self):
         return self.chance.choice(self.names)

@@ -331,6 +331,15 @@ def test_154_in_a_block_what_is_still_to_be_routed_is_not_given(engine):
     assert taken(engine) == ["a"]
 
 
+def test_154_in_a_block_what_waits_is_given_whoever_may_take_it_at_its_end(engine):
+    engine.create_queue("q")
+    parked = engine.create_selector("q", when=always, do=discard, enabled=False)
+    engine.publish("q", "parked")
+    with engine.building():
+        parked.enable()
+        assert engine.get("q").message.address == "parked"
+
+
 def test_154_nacked_it_is_as_it_was(engine):
     engine.create_queue("q")
     engine.create_queue("copies")

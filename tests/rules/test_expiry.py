@@ -265,3 +265,26 @@ def test_what_has_expired_in_an_outlet_s_hands_makes_room_when_its_selector_goes
     clock.tick(7)
     engine.delete_selector(selector)
     assert (addresses(engine, "q"), addresses(engine, "jobs")) == ([], ["new"])
+
+
+@pytest.mark.parametrize("how", ["expired", "purged"])
+def test_4_in_a_block_a_selector_whose_messages_end_leaves_its_line(engine, clock, how):
+    """If the target has room in the meantime. Else it would be served before one that waited when it did not."""
+    engine.create_queue("source", ttl=3)
+    for name, terms in (("other", {}), ("target", {"limit": 1})):
+        engine.create_queue(name, **terms)
+    for name in ("source", "other"):
+        engine.create_selector(name, when=always, do=move_to("target"), credit=INFINITE)
+    engine.publish("target", "full")
+    engine.publish("source", "ends")
+    with engine.building():
+        engine.queues["target"].purge()
+        if how == "expired":
+            clock.tick(4)
+        else:
+            engine.queues["source"].purge()
+        engine.publish("target", "full again")
+        engine.publish("other", "first")
+        engine.publish("source", "second")
+    engine.queues["target"].purge()
+    assert addresses(engine, "target") == ["first"]

@@ -115,6 +115,23 @@ def test_147_unrouted_it_goes_before_what_waits_for_room(engine):
     assert addresses(engine, "out") == ["high"]
 
 
+@pytest.mark.parametrize("urgent", [1, 2])
+def test_147_when_an_urgent_one_has_gone_what_is_next_may_be_older(engine, urgent):
+    """And compares with other queues by its own age."""
+    for name, terms in (("queue", {"priority": 1}), ("other", {}), ("target", {"limit": 4})):
+        engine.create_queue(name, **terms)
+    for name in ("queue", "other"):
+        engine.create_selector(name, when=always, do=move_to("target"), credit=INFINITE)
+    engine.publish_many("target", [("full",)] * 4)
+    engine.publish("queue", "old")
+    engine.publish_many("other", [("a",), ("b",), ("c",)])
+    with engine.building():
+        engine.queues["target"].purge()
+        for number in range(urgent):
+            engine.publish("queue", f"urgent {number}", priority=1)
+    assert addresses(engine, "target") == ["urgent 0", "a", "old" if urgent == 1 else "urgent 1", "b"]
+
+
 def test_147_unrouted_it_goes_before_what_was_parked(engine):
     engine.create_queue("q", priority=5)
     off = engine.create_selector("q", when=match("eq", "low"), do=deliver("app"), credit=2, enabled=False)

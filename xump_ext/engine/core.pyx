@@ -51,9 +51,9 @@ from xump_ext.state.queue_lists cimport queue_list
 from xump_ext.route.oldest cimport first_free
 from xump_ext.route.replies cimport Request
 from xump_ext.route.requeue cimport expire_in_room, mark_returned
-from xump_ext.route.holding cimport hold, lines_wake, selector_lines_wake, wake_everything
+from xump_ext.route.holding cimport hold, wake_everything
 from xump_ext.route.routing cimport go_on, keep_unmatched, run
-from xump_ext.select.credit cimport can_take, selector_idle, selector_wake
+from xump_ext.select.credit cimport can_take, selector_idle, selector_lines_wake, selector_wake
 from xump_ext.state.constants cimport (
     BOUND, BROKEN, CLOSED, DELAYED, FORKED, IDLE, NEW, OVERFULL, REASON_HOPS, UNLIMITED, UNROUTED, WAITING,
 )
@@ -113,8 +113,6 @@ cdef class Core(EngineReading):
             entry = first_free(handle.live())
             if entry != NULL:
                 delivery = hand_by_hand(self, entry)
-                if self.e.building:
-                    lines_wake(&self.e, handle.queue)
                 go_on(&self.e)
         finally:
             self.unlock()

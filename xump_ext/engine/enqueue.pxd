@@ -32,7 +32,7 @@ cdef class EngineEnqueue(EngineStores):
         """Let one message in, delayed until `due` (NEVER: not at all), and return its id; 0: it was dead-lettered instead. Takes
         over the caller's reference, unless it raises. `room`: ROOM_IS_MADE .. of that in its store."""
         if queue != NULL and queue.ready < queue.limit and not queue.uncommon:
-            return enter_due(&self.e, queue, content, due, NULL)
+            return enter_due(&self.e, queue, content, due, 0, NULL)
         return self.admit_elsewhere(queue, name, content, due, room)
 
     cdef uint64_t admit_elsewhere(

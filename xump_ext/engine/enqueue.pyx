@@ -119,12 +119,12 @@ cdef class EngineEnqueue(EngineStores):
             content_release(content)
             return SENT_FULL
         if queue.window == NULL:
-            id[0] = enter_due(&self.e, queue, content, due, visited)
+            id[0] = enter_due(&self.e, queue, content, due, 0, visited)
             return ADMITTED
         content_share(content)      # it may end at once
         try:
             window_reserve(<window_t*> queue.window)        # before the message is in
-            id[0] = enter_due(&self.e, queue, content, due, visited)
+            id[0] = enter_due(&self.e, queue, content, due, 0, visited)
             remember_for_good(queue, content, id[0])
         finally:
             content_release(content)

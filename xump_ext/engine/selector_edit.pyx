@@ -13,11 +13,11 @@ from xump_ext.engine.windows cimport WindowHandle
 from xump_ext.infinite import INFINITE
 from xump_ext.memory.slab cimport cell_put, cell_zeroed
 from xump_ext.message.headers cimport expires_of
-from xump_ext.route.holding cimport selector_lines_wake
 from xump_ext.route.offering cimport room_left, unbind, window_left
 from xump_ext.route.requeue cimport recall, requeue_entry
 from xump_ext.select.credit cimport (
-    overflow_changed, selector_idle, selector_wake, turn_of, waiter_leave, waiters_wake, wake_where_room_varies,
+    overflow_changed, selector_idle, selector_lines_wake, selector_wake, turn_of, waiter_leave, waiters_wake,
+    wake_where_room_varies,
 )
 from xump_ext.select.plan cimport Clause, Plan
 from xump_ext.select.unrouted cimport kept_try

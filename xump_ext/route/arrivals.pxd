@@ -26,10 +26,10 @@ cdef inline content_t* content_timed(engine_t* engine, content_t* content, Times
     return content if times is None or times.ttl == NEVER else content_with_ttl(engine, content, times, due)
 
 cdef inline uint64_t enter_due(
-    engine_t* engine, queue_t* queue, content_t* content, int64_t due, visited_t* visited
+    engine_t* engine, queue_t* queue, content_t* content, int64_t due, int flags, visited_t* visited
 ) except 0:
-    """Enters a message that was published, delayed until `due` (NEVER: not at all), and returns its id. Takes over the reference
-    to `content`, unless it raises."""
+    """Enters a message that was published, delayed until `due` (NEVER: not at all), and returns its id. `flags`: FOUND_ROOM, or
+    0. Takes over the reference to `content`, unless it raises."""
     if due == NEVER:
-        return enter(engine, queue, content, 0, 0, 0, NULL, visited)
-    return enter_special(engine, queue, content, 0, 0, 0, NULL, visited, due)
+        return enter(engine, queue, content, 0, 0, flags, NULL, visited)
+    return enter_special(engine, queue, content, 0, 0, flags, NULL, visited, due)

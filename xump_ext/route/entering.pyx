@@ -17,7 +17,7 @@ from xump_ext.route.duplicates cimport duplicate_of, remember_for_good
 from xump_ext.route.clock cimport time_of
 from xump_ext.route.settling cimport PROCESSED, end
 from xump_ext.select.credit cimport overflow_has_room
-from xump_ext.state.constants cimport BROKEN, NEVER
+from xump_ext.state.constants cimport BROKEN, FOUND_ROOM, NEVER
 from xump_ext.state.graph cimport entry_t
 from xump_ext.state.index cimport index_from, index_get
 from xump_ext.state.lazy_content cimport content_at, content_needed
@@ -105,7 +105,7 @@ cdef int publish_row(engine_t* engine, queue_t* target, content_t* content, int6
     cdef uint64_t id
     content_share(content)
     try:
-        id = enter_due(engine, target, content, due, NULL)
+        id = enter_due(engine, target, content, due, FOUND_ROOM, NULL)
     except BaseException:
         content_release(content)
         raise

@@ -1,10 +1,8 @@
 """Declarations of `holding.pyx`."""
 
-from xump_ext.state.graph cimport engine_t, queue_t, selector_t
+from xump_ext.state.graph cimport engine_t, queue_t
 
 cdef int hold(engine_t* engine, queue_t* queue) except -1
 # Holds it since a message there could not be read, which falls due again when the queue is released. The error is reported.
 cdef int hold_for(engine_t* engine, queue_t* queue, object error) except -1
 cdef int wake_everything(engine_t* engine, queue_t* queue) except -1
-cdef int lines_wake(engine_t* engine, queue_t* queue) except -1
-cdef int selector_lines_wake(engine_t* engine, selector_t* selector) except -1

@@ -1,11 +1,9 @@
 """Holding a queue, from which nothing leaves then, and the end of that."""
 
-from libc.stdint cimport uint32_t
-
 from xump_ext.select.clause cimport Clause
-from xump_ext.select.credit cimport lane_wake, waiters_wake, wake_where_room_varies
+from xump_ext.select.credit cimport lane_wake, lines_wake, wake_where_room_varies
 from xump_ext.select.plan cimport Plan
-from xump_ext.state.graph cimport lane_t, waiter_t
+from xump_ext.state.graph cimport lane_t
 from xump_ext.state.queue_lists cimport mark_dirty
 
 
@@ -37,23 +35,3 @@ cdef int wake_everything(engine_t* engine, queue_t* queue) except -1:
             lane_wake(engine, lane)
             lane = lane.next
     return lines_wake(engine, queue)
-
-
-cdef int lines_wake(engine_t* engine, queue_t* queue) except -1:
-    """Has the waiting lists looked at in which selectors of this queue stand. In a building block a selector may have nothing to
-    take now, and something again at its end: if a list has room for any message meanwhile, it leaves that."""
-    cdef Clause clause
-    cdef uint32_t i
-    for clause in list((<Plan> queue.plan).clauses.values()):
-        for i in range(clause.c.count):
-            selector_lines_wake(engine, clause.c.selectors[i])
-    return 0
-
-
-cdef int selector_lines_wake(engine_t* engine, selector_t* selector) except -1:
-    """The same for one selector."""
-    cdef waiter_t* waiter = selector.waiters
-    while waiter != NULL:
-        waiters_wake(engine, waiter.target)
-        waiter = waiter.next_of_selector
-    return 0

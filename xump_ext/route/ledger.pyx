@@ -29,7 +29,7 @@ from xump_ext.select.credit cimport overflow_has_room, room_made, waiter_leave
 from xump_ext.select.groups cimport group_enter, group_hold
 from xump_ext.select.unrouted cimport apart_add, backlog_apart
 from xump_ext.state.constants cimport (
-    BROKEN, DEAD_ENTRY, DEAD_IN_RUN, DIRTY, MOVED, NEVER, OUTCOME_DEAD_LETTERED, OUTCOME_DROPPED, OVERFULL,
+    BROKEN, DEAD_ENTRY, DEAD_IN_RUN, DIRTY, FOUND_ROOM, MOVED, NEVER, OUTCOME_DEAD_LETTERED, OUTCOME_DROPPED, OVERFULL,
     REASON_DELIVERY_LIMIT, REASON_EXPIRED, REASON_HOPS, REASON_OVERFLOW, REASON_REJECTED, REASON_UNROUTABLE, REDELIVERED,
     SPECIAL_ENTERED, TIMER_DELAY, TIME_UNREAD, UNLIMITED, UNROUTED,
 )
@@ -170,7 +170,7 @@ cdef uint64_t enter_special(
         elif due != NEVER:
             delay(engine, entry, due, TIMER_DELAY)
         else:
-            enter_now(engine, entry, content, visited)
+            enter_now(engine, entry, content, visited, flags & FOUND_ROOM)
     except MemoryError:
         engine.at_rest = BROKEN
         raise
@@ -210,11 +210,12 @@ cdef int extra_filled(entry_t* entry, const content_t* content, int64_t due) exc
     return 0
 
 
-cdef int enter_now(engine_t* engine, entry_t* entry, content_t* content, visited_t* visited) except -1:
-    """The rest of `enter_special` for a message that is ready."""
+cdef int enter_now(engine_t* engine, entry_t* entry, content_t* content, visited_t* visited, bint found_room) except -1:
+    """The rest of `enter_special` for a message that is ready. If it found room, the overflow selector is not asked again: the
+    message's record may have taken what was left in the store of both queues, and a MOVE drops nothing."""
     cdef queue_t* queue = entry.queue
     cdef bint full = queue.ready >= queue.limit
-    cdef bint overflows = full and (not queue.drops_oldest or overflow_has_room(queue, content, NULL))
+    cdef bint overflows = full and (found_room or not queue.drops_oldest or overflow_has_room(queue, content, NULL))
     queue.unrouted += 1
     count_ready(entry, 1)
     expiry_set(engine, entry)
@@ -305,7 +306,7 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* 
     cdef queue_t* queue = entry.queue
     cdef queue_t* target = target_of(selector, content_at(entry))
     cdef uint32_t hops = hops_of(engine, entry) + 1
-    cdef int flags = (entry.flags & REDELIVERED) | (DEAD_IN_RUN if is_fresh(engine, entry) else 0)
+    cdef int flags = (entry.flags & REDELIVERED) | FOUND_ROOM | (DEAD_IN_RUN if is_fresh(engine, entry) else 0)
     cdef uint32_t delivery_count = entry.delivery_count
     cdef uint64_t id, nack = nacked(engine, entry)
     cdef content_t* content

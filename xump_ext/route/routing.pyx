@@ -20,11 +20,12 @@ from xump_ext.log.append cimport log_hands
 from xump_ext.log.fences cimport log_mark, log_routed
 from xump_ext.log.room cimport letters_forget
 from xump_ext.log.writer cimport touch
-from xump_ext.memory.heap cimport heap_root, heap_t, node_t
+from xump_ext.memory.heap cimport heap_remove, heap_root, heap_t, node_t
 from xump_ext.route.copies cimport make_copies
 from xump_ext.route.due cimport delay_ends, do_due, something_is_due
 from xump_ext.route.gather cimport gather_dirty, may_act, parked_look, parked_place, rematch_returned, run_queue_postpone
 from xump_ext.route.holding cimport wake_everything
+from xump_ext.route.inside cimport inside_look
 from xump_ext.route.ledger cimport dead_letter, letters_would_take, take
 from xump_ext.route.requeue cimport expire_in_room
 from xump_ext.route.ready cimport leave_ready
@@ -39,11 +40,11 @@ from xump_ext.select.credit cimport (
 from xump_ext.select.lanes cimport lane_close, lane_oldest, waitset_waited
 from xump_ext.select.plan cimport Plan, prefetch_known, prefetch_known_copy, prefetch_known_route
 from xump_ext.select.round_robin cimport choose, choose_one, choose_waiting, is_idle
-from xump_ext.select.runnable cimport lane_key, parked_key, runnable_next, runnable_remove, waiters_key
+from xump_ext.select.runnable cimport STALE, lane_key, parked_key, runnable_remove, waiters_key
 from xump_ext.select.unrouted cimport apart_remove, backlog_forward, kept_add
 from xump_ext.state.constants cimport (
-    BROKEN, DEFAULTED, KEPT_BEFORE, KEPT_NEVER, LANE, LOGGED_NOTHING, NEVER, OVERFULL, PARKED, REASON_UNROUTABLE, ROOM_VARIES,
-    SUSPENDED, UNLIMITED, WAITERS,
+    BROKEN, DEFAULTED, INSIDE, KEPT_BEFORE, KEPT_NEVER, LANE, LOGGED_NOTHING, NEVER, OVERFULL, PARKED, REASON_UNROUTABLE,
+    ROOM_VARIES, SUSPENDED, UNLIMITED, WAITERS,
 )
 from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.group_line cimport is_behind
@@ -164,7 +165,16 @@ cdef inline int gather(engine_t* engine) except -1:
 
 cdef int step_runnable(engine_t* engine) except -1:
     """Lets the first of what may go on do so. 1: an unrouted message goes before it, and is at the head of the run queue."""
-    cdef node_t* node = runnable_next(engine)
+    cdef node_t* node = heap_root(&engine.runnable)
+    cdef queue_t* queue
+    if node.kind != INSIDE:
+        heap_remove(&engine.runnable, node)
+    else:
+        queue = <queue_t*> node.owner
+        if node.key == STALE:
+            return inside_look(engine, queue)
+        node = heap_root(&queue.runnable_inside)
+        runnable_remove(engine, queue, node)
     if node.kind == LANE:
         return step_lane(engine, <lane_t*> node.owner, node.key)
     if node.kind == WAITERS:

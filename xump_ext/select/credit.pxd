@@ -48,6 +48,8 @@ cdef bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving
 cdef bint may_put(engine_t* engine, selector_t* selector, entry_t* entry, queue_t* target) except -1
 
 cdef int waiters_wake(engine_t* engine, queue_t* queue) except -1
+cdef int lines_wake(engine_t* engine, queue_t* queue) except -1
+cdef int selector_lines_wake(engine_t* engine, selector_t* selector) except -1
 cdef int waiters_look(engine_t* engine, queue_t* queue) except -1
 cdef int woken_waiters_look(engine_t* engine) except -1
 cdef void overflow_changed(engine_t* engine, queue_t* queue) noexcept

@@ -33,7 +33,7 @@ from xump_ext.memory.heap cimport heap_add, heap_change, heap_remove, heap_root,
 from xump_ext.message.content cimport content_release
 from xump_ext.select.clause cimport Clause
 from xump_ext.select.lanes cimport lane_first, lane_lower, lane_oldest, lane_open, lanes_reopen
-from xump_ext.select.runnable cimport lane_key, runnable_remove, runnable_set, waiters_key
+from xump_ext.select.runnable cimport inside_loses, lane_key, runnable_remove, runnable_set, waiters_key
 from xump_ext.state.constants cimport (
     BEHIND, COPY, FIELD_NONE, IN_RETURNED_HEAP, OVERFLOW, ROOM_VARIES, UNROUTED, WAITERS, WAITING,
 )
@@ -138,6 +138,7 @@ cdef int member_lower(member_t* member, uint64_t order) except -1:
 cdef void waiting_remove(waitset_t* waitset, entry_t* entry) noexcept:
     waitset.count -= 1
     entry.holder = NULL
+    inside_loses(entry.queue)
     if entry.flags & IN_RETURNED_HEAP:
         returned_remove(waitset, entry)
         return
@@ -367,6 +368,25 @@ cdef entry_t* waiters_next(engine_t* engine, queue_t* queue) except? NULL:
 cdef int waiters_wake(engine_t* engine, queue_t* queue) except -1:
     """There may be room in this queue: has its waiting list looked at before the next step."""
     return 0 if queue.waiters_head == NULL else waiters_stand(engine, queue, NULL, LOOK)
+
+
+cdef int lines_wake(engine_t* engine, queue_t* queue) except -1:
+    """Has the waiting lists looked at in which selectors of this queue stand. In a building block a selector may have nothing to
+    take now, and something again at its end: if a list has room for any message meanwhile, it leaves that."""
+    cdef selector_t* selector = queue.own
+    while selector != NULL:
+        selector_lines_wake(engine, selector)
+        selector = selector.next_own
+    return 0
+
+
+cdef int selector_lines_wake(engine_t* engine, selector_t* selector) except -1:
+    """The same for one selector."""
+    cdef waiter_t* waiter = selector.waiters
+    while waiter != NULL:
+        waiters_wake(engine, waiter.target)
+        waiter = waiter.next_of_selector
+    return 0
 
 
 cdef int waiters_stand(engine_t* engine, queue_t* queue, queue_t* inside, uint64_t key) except -1:

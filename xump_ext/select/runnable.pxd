@@ -2,10 +2,12 @@
 
 from libc.stdint cimport uint64_t
 
-from xump_ext.memory.heap cimport heap_add, heap_change, heap_remove, heap_root, heap_t, node_t
-from xump_ext.state.constants cimport INSIDE
+from xump_ext.memory.heap cimport heap_add, heap_change, heap_remove, heap_t, node_t
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t
 from xump_ext.state.returned_heap cimport order_of
+
+cdef enum:
+    STALE = 1       # the key of a queue that goes by priority, while it is not known which of its messages comes first
 
 # About the same message, what is parked goes first: it is routed then. A waiting list goes before a lane: its step looks at the
 # lanes, too.
@@ -21,7 +23,6 @@ cdef inline uint64_t lane_key(const entry_t* entry) noexcept:
 # The same three for the heap of a queue that goes by priority, whose place in the engine's heap changes with it.
 cdef int inside_set(engine_t* engine, queue_t* inside, node_t* node, uint64_t key) except -1
 cdef int inside_remove(engine_t* engine, queue_t* inside, node_t* node) except -1
-cdef node_t* inside_next(engine_t* engine, queue_t* queue) except NULL
 
 cdef inline int heap_set(heap_t* heap, node_t* node, uint64_t key) except -1:
     if node.position == 0:
@@ -46,10 +47,7 @@ cdef inline int runnable_remove(engine_t* engine, queue_t* inside, node_t* node)
     heap_remove(&engine.runnable, node)
     return 0
 
-cdef inline node_t* runnable_next(engine_t* engine) except NULL:
-    """Takes out the first that may go on; there is one. In a queue that goes by priority, that is the first of that queue."""
-    cdef node_t* node = heap_root(&engine.runnable)
-    if node.kind == INSIDE:
-        return inside_next(engine, <queue_t*> node.owner)
-    heap_remove(&engine.runnable, node)
-    return node
+cdef inline void inside_loses(queue_t* queue) noexcept:
+    """A message that waited in the queue is gone: it may have been the first."""
+    if queue.inside.position and queue.inside.key != STALE:
+        heap_change(&queue.engine.runnable, &queue.inside, STALE)

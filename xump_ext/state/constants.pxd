@@ -34,6 +34,8 @@ cdef enum:
     LINKED = 8192           # its record says which message it came from
     APART = 16384           # not routed yet, and kept apart: in its turn the index would not find it      select/unrouted.pxd
     TIMED = 32768           # it was delayed when it entered a durable store: its record says until when
+    # said to `enter` only
+    FOUND_ROOM = 65536      # beyond the limit the overflow selector takes it, which had room when it was asked
 
 cdef enum:
     DELIVERIES_MAX = 65535
