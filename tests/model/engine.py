@@ -355,6 +355,8 @@ class ModelEngine:
             self.now = self.time = max(moment, self.time)
             due.do_what_is_due(self)
             routing.finish(self)
+            while self.told is not None and self.told.had_room_by(moment):
+                self.go_on(self.told.before.pop(0))
         self.now, self.time = clock, max(clock, self.time)
         if self.told is not None:
             self.told.begin(self)

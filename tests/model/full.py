@@ -84,10 +84,12 @@ class FullWorld(World):
         return [modelled, (error, result)]
 
     def is_undecided(self):
-        """Records do not tell twins apart: copies of a message that are alike, of which only one found room."""
+        """Records do not tell twins apart: copies of a message that are alike, of which only one found room. Of a transaction
+        that failed for something else they do not say what found room before that."""
         arrivals = () if self.model.told is None else self.model.told.arrivals      # None: it was just opened again
         twins = Counter((number_of(m.body), m.address, m.hops) for m in (*self.live, *arrivals))
         undecided = max(twins.values(), default=0) > 1 or (self.model.told is not None and self.model.told.has_twins())
+        undecided = undecided or (self.model.told is not None and self.model.told.is_wrong and self.note.startswith("transact("))
         self.met["undecided"] += undecided
         return undecided
 

@@ -8,9 +8,9 @@ from tests.model.windows import Window, line_of, lines
 from xump.actions import Field
 
 
-def may_put(engine, selector, entry, refused):
+def may_put(engine, selector, entry, refused, urgent=None):
     """Whether the selector may put the entry into its target, or take it under its window, now; else it is in that waiting list
-    (decision 4)."""
+    (decision 4). `urgent`: an unrouted entry that goes before it. In a full store the model is told of that one's room only."""
     target = line_of(selector, entry.message)
     if target is None:
         return True
@@ -19,6 +19,9 @@ def may_put(engine, selector, entry, refused):
     ahead = [s for s in target.waiting_list if s.rank >= selector.rank]
     first = not ahead or ahead[0] is selector
     if first and has_room_for(engine, target, selector, entry):
+        return True
+    if first and engine.told is not None and urgent is not None and may_take(selector, urgent) and (
+            line_of(selector, urgent.message) is target and has_room_for(engine, target, selector, urgent)):
         return True
     if selector not in target.waiting_list:
         target.waiting_list.insert(len(ahead), selector)

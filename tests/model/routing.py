@@ -85,7 +85,8 @@ def step(engine):
             route_urgent(engine, entry) or act(engine, entry, entry.hits)
             return True
         for selector in sorted(entry.queue.selectors, key=lambda s: s.turn):
-            if may_take(selector, entry) and selector.is_able and may_put(engine, selector, entry, refused):
+            if may_take(selector, entry) and selector.is_able and may_put(
+                    engine, selector, entry, refused, urgent_before(entry)):
                 route_urgent(engine, entry) or books.take(engine, selector, entry)
                 return True
     for entry in everywhere(engine, "unrouted"):
@@ -97,10 +98,15 @@ def step(engine):
 
 def route_urgent(engine, entry):
     """Routes an unrouted message that goes before one that waits, since its priority is higher. Whether there was any."""
-    urgent = [e for e in entry.queue.entries if e.state == "unrouted" and is_routable(e) and rank(e)[0] < rank(entry)[0]]
+    urgent = urgent_before(entry)
     if urgent:
-        route(engine, min(urgent, key=rank))
+        route(engine, urgent)
     return bool(urgent)
+
+
+def urgent_before(entry):
+    urgent = [e for e in entry.queue.entries if e.state == "unrouted" and is_routable(e) and rank(e)[0] < rank(entry)[0]]
+    return min(urgent, key=rank, default=None)
 
 
 def is_routable(entry):

@@ -6,7 +6,7 @@ counts, held; their messages, in order of time, then of their queues' age.
     ready           ready, routed or not, as it was
     outstanding     ready, and redelivered; but settled, if what it became is further down in a durable queue (after a crash: of
                     the same store; if it is in another one, both are ready, and the lower one may be marked redelivered)
-                    what an overflow selector took at its entry is routed, if all before it in its queue were
+                    what an overflow selector took at its entry is routed, if all before it in its queue were, or are kept
     delayed         delayed, until the same time; but ready after a crash, if it waited to be tried again
     history         history, in order of id; but after a crash as if outstanding, if an entry in RAM has its last word
     gone            gone; but ready again, if an entry in RAM has its last word (redelivered, if it was handed out)
@@ -32,7 +32,7 @@ def reopened(model, crashed):
     new.store_maps.update({name: items for name, items in model.store_maps.items() if name != "ram"})
     queues = [queue for queue in model.queues.values() if queue.durable]
     queues.sort(key=lambda queue: model.stores.index(queue.store))
-    frontiers = {queue: queue.frontier for queue in queues}
+    frontiers = {queue: frontier_of(queue) for queue in queues}
     logged = {queue.name: entries_of(model, queue) for queue in queues}
     entries = [entry for found in logged.values() for entry in found if stays(model, entry, crashed)]
     for entry in entries:
@@ -48,6 +48,11 @@ def reopened(model, crashed):
         open_counts(opened, len(logged[queue.name]) if crashed else len(opened.entries))
         opened.adoptions = [adoption_in(new, adoption) for adoption in queue.adoptions]
     return new
+
+
+def frontier_of(queue):
+    """Up to where routing came: what is kept unrouted was passed, too."""
+    return next((e.id for e in queue.entries if e.state == "unrouted" and not e.kept), queue.next_id)
 
 
 def retries_that_may_be_kept(model):

@@ -18,7 +18,7 @@ from collections import namedtuple
 from contextlib import contextmanager, nullcontext
 
 from tests.model.entries import number_of
-from xump.errors import StoreFull
+from xump.errors import QueueFull, StoreFull
 from xump_ext.outcome import OutcomeFlag
 
 Limits = namedtuple("Limits", "queues copied ends")
@@ -43,6 +43,7 @@ class Told:
         self.after = after              # limits of the runs after it
         self.ran_before = bool(before)
         self.refused = error is StoreFull
+        self.is_wrong = error is not None and error not in (StoreFull, QueueFull)
         self.refusals = [OutcomeFlag.STORE_FULL in outcome.flags for outcome in outcomes]
         """Of the messages that each ask for themselves."""
         self.rows = iter(self.refusals)
@@ -53,6 +54,14 @@ class Told:
         self.answered = []              # messages for whose dead letters the call needs room
         self.arrivals = []              # messages that the model has put into queues
         self.pushed = {True: set(), False: set()}       # what was to enter a queue at once, and did or did not
+
+    def had_room_by(self, moment):
+        """Whether the next of the runs before the call's own work was a part of this moment in the past: what entered says so."""
+        if not self.before:
+            return False
+        times = [came.time for (queue, id), came in self.entered.items()
+                 if self.now.queues.get(queue, NOWHERE).last_id < id <= self.before[0].queues.get(queue, NOWHERE).last_id]
+        return bool(times) and max(times) <= moment
 
     def begin(self, engine):
         """What was due is done; the call's own work comes next."""

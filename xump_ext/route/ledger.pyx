@@ -25,7 +25,7 @@ from xump_ext.route.letters cimport (
 from xump_ext.route.offering cimport next_waiter, offer_under, rotate
 from xump_ext.route.ready cimport delay, detach_ready, expiry_set, leave_ready
 from xump_ext.route.settling cimport DROPPED, PROCESSED, clamp, copy_nack, end, hops_of, is_fresh, nacked, settle
-from xump_ext.select.credit cimport overflow_has_room, room_made, waiter_leave
+from xump_ext.select.credit cimport overflow_has_room, overflow_takes, room_made, waiter_leave
 from xump_ext.select.groups cimport group_enter, group_hold
 from xump_ext.select.unrouted cimport apart_add, backlog_apart
 from xump_ext.state.constants cimport (
@@ -215,7 +215,7 @@ cdef int enter_now(engine_t* engine, entry_t* entry, content_t* content, visited
     message's record may have taken what was left in the store of both queues, and a MOVE drops nothing."""
     cdef queue_t* queue = entry.queue
     cdef bint full = queue.ready >= queue.limit
-    cdef bint overflows = full and (found_room or not queue.drops_oldest or overflow_has_room(queue, content, NULL))
+    cdef bint overflows = full and (found_room or not queue.drops_oldest or overflow_takes(queue, content, NULL, True))
     queue.unrouted += 1
     count_ready(entry, 1)
     expiry_set(engine, entry)

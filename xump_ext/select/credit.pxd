@@ -44,7 +44,12 @@ cdef inline bint has_plain_room(const queue_t* target) noexcept:
 cdef bint has_room_below_limit(const queue_t* queue, const entry_t* leaving) noexcept
 cdef bint has_room(queue_t* target, entry_t* entry, const selector_t* selector) except -1
 cdef bint overflow_would(queue_t* queue, content_t* content, queue_t** target) except -1
-cdef bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving) except -1
+cdef bint overflow_takes(queue_t* queue, content_t* content, entry_t* leaving, bint has_entered) except -1
+
+cdef inline bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving) except -1:
+    """`overflow_takes` for a message that is still to enter the queue."""
+    return overflow_takes(queue, content, leaving, False)
+
 cdef bint may_put(engine_t* engine, selector_t* selector, entry_t* entry, queue_t* target) except -1
 
 cdef int waiters_wake(engine_t* engine, queue_t* queue) except -1

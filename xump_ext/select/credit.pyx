@@ -25,10 +25,10 @@ So it is looked at before the next step, and at the end of the call.
 question; the run takes the oldest first. If it turns out that it cannot go on, waking it has cost one look.
 """
 
-from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
-from xump_ext.log.room cimport COMES_IN, steps_down, store_takes
+from xump_ext.log.room cimport COMES_IN, USUAL_BYTES, message_bytes, steps_down, store_takes, store_takes_beside
 from xump_ext.memory.heap cimport heap_add, heap_change, heap_remove, heap_root, node_t
 from xump_ext.message.content cimport content_release
 from xump_ext.select.clause cimport Clause
@@ -235,17 +235,22 @@ cdef bint overflow_would(queue_t* queue, content_t* content, queue_t** target) e
     return target[0] != NULL and target[0] != queue and not target[0].dying
 
 
-cdef bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving) except -1:
+cdef bint overflow_takes(queue_t* queue, content_t* content, entry_t* leaving, bint has_entered) except -1:
     """Whether the queue's overflow selector can take this content, which may be NULL if no field of it names its target or
-    destination."""
+    destination. Until the message has entered the queue, its record there needs room, too."""
     cdef queue_t* target
+    cdef int64_t beside = 0
     if not overflow_would(queue, content, &target) or not has_credit(queue.overflow):
         return False
     if target == NULL:
         return True
-    if target.durable and not store_takes(
-            target, content_at(leaving) if content == NULL and leaving != NULL else content, COMES_IN):
-        return False
+    if target.durable:
+        if content == NULL and leaving != NULL:
+            content = content_at(leaving)
+        if content != NULL and queue.durable and queue.store == target.store and not has_entered:
+            beside = USUAL_BYTES + message_bytes(content, True)
+        if not store_takes_beside(target, content, COMES_IN, beside):
+            return False
     return has_room_below_limit(target, leaving)
 
 
