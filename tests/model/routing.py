@@ -172,7 +172,7 @@ def match_recovered(queue):
         entry.recovered = False
         ordinary = [s for s in queue.selectors if s.role == "ordinary"]
         if not any(holds(s, entry) and names_target(s, entry) for s in ordinary):
-            entry.marked = any(s.role == "default" and names_target(s, entry) for s in queue.selectors)
+            entry.marked = any(s.role == "default" for s in queue.selectors)      # one that names no queue yet may do so later
 
 
 def act(engine, entry, hits):
