@@ -89,7 +89,8 @@ class FullWorld(World):
         arrivals = () if self.model.told is None else self.model.told.arrivals      # None: it was just opened again
         twins = Counter((number_of(m.body), m.address, m.hops) for m in (*self.live, *arrivals))
         undecided = max(twins.values(), default=0) > 1 or (self.model.told is not None and self.model.told.has_twins())
-        undecided = undecided or (self.model.told is not None and self.model.told.is_wrong and self.note.startswith("transact("))
+        undecided = undecided or (
+            self.model.told is not None and self.model.told.failed_otherwise and self.note.startswith("transact("))
         self.met["undecided"] += undecided
         return undecided
 

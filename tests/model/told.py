@@ -18,7 +18,7 @@ from collections import namedtuple
 from contextlib import contextmanager, nullcontext
 
 from tests.model.entries import number_of
-from xump.errors import QueueFull, StoreFull
+from xump.errors import StoreFull
 from xump_ext.outcome import OutcomeFlag
 
 Limits = namedtuple("Limits", "queues copied ends")
@@ -43,7 +43,7 @@ class Told:
         self.after = after              # limits of the runs after it
         self.ran_before = bool(before)
         self.refused = error is StoreFull
-        self.is_wrong = error is not None and error not in (StoreFull, QueueFull)
+        self.failed_otherwise = error not in (None, StoreFull)
         self.refusals = [OutcomeFlag.STORE_FULL in outcome.flags for outcome in outcomes]
         """Of the messages that each ask for themselves."""
         self.rows = iter(self.refusals)
