@@ -138,10 +138,14 @@ cdef int member_lower(member_t* member, uint64_t order) except -1:
 cdef void waiting_remove(waitset_t* waitset, entry_t* entry) noexcept:
     waitset.count -= 1
     entry.holder = NULL
-    inside_loses(entry.queue)
     if entry.flags & IN_RETURNED_HEAP:
         returned_remove(waitset, entry)
-        return
+    else:
+        waiting_unlink(waitset, entry)
+    inside_loses(entry.queue)
+
+
+cdef inline void waiting_unlink(waitset_t* waitset, entry_t* entry) noexcept:
     if entry.next == NULL:
         waitset.tail = entry.link.previous
     else:

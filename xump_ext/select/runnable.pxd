@@ -47,7 +47,9 @@ cdef inline int runnable_remove(engine_t* engine, queue_t* inside, node_t* node)
     heap_remove(&engine.runnable, node)
     return 0
 
+cdef void inside_stales(queue_t* queue) noexcept
+
 cdef inline void inside_loses(queue_t* queue) noexcept:
     """A message that waited in the queue is gone: it may have been the first."""
-    if queue.inside.position and queue.inside.key != STALE:
-        heap_change(&queue.engine.runnable, &queue.inside, STALE)
+    if queue.inside.position:
+        inside_stales(queue)        # apart, so that it costs other queues no more than the look

@@ -8,7 +8,7 @@ Keys are lower bounds: the message of a key may be gone. Ages are no bounds: whe
 older. So after each change the queue stands in the engine's heap as STALE, until `inside_look` finds which message is the first.
 """
 
-from xump_ext.memory.heap cimport heap_remove
+from xump_ext.memory.heap cimport heap_change, heap_remove
 from xump_ext.state.constants cimport INSIDE
 
 
@@ -20,6 +20,11 @@ cdef int inside_changed(engine_t* engine, queue_t* queue) except -1:
     queue.inside.kind = INSIDE
     queue.inside.owner = queue
     return heap_set(&engine.runnable, &queue.inside, STALE)
+
+
+cdef void inside_stales(queue_t* queue) noexcept:
+    if queue.inside.key != STALE:
+        heap_change(&queue.engine.runnable, &queue.inside, STALE)
 
 
 cdef int inside_set(engine_t* engine, queue_t* inside, node_t* node, uint64_t key) except -1:
