@@ -3,7 +3,7 @@
 import pytest
 
 from tests.rules.seen import addresses, stats, taken, worker
-from xump import INFINITE, always, copy_to, deliver, discard, field, match, move_to, overflow
+from xump import INFINITE, always, copy_to, deliver, discard, field, match, move_to, overflow, where
 from xump.errors import QueueFull
 
 
@@ -130,6 +130,59 @@ def test_147_when_an_urgent_one_has_gone_what_is_next_may_be_older(engine, urgen
         for number in range(urgent):
             engine.publish("queue", f"urgent {number}", priority=1)
     assert addresses(engine, "target") == ["urgent 0", "a", "old" if urgent == 1 else "urgent 1", "b"]
+
+
+def old_ones(engine):
+    """Selectors without credit for what is "old", in `q`, which goes by priority, and then in `r`. Their source is their
+    destination."""
+    engine.create_queue("q", priority=2)
+    engine.create_queue("r")
+    return [engine.create_selector(name, when=match("eq", "old"), do=deliver(name), credit=0) for name in "qr"]
+
+
+@pytest.mark.parametrize("taker", ["overflow", "a higher rank"])
+def test_147_an_urgent_one_whose_room_was_taken_is_passed_over(engine, taker):
+    selectors = old_ones(engine)
+    engine.create_queue("target", limit=1)
+    engine.create_queue("full", limit=1)
+    engine.create_selector("full", when=overflow, do=move_to("target"), credit=INFINITE)
+    engine.create_selector("q", when=match("eq", "urgent"), do=move_to("target"), credit=INFINITE)
+    if taker == "overflow":
+        engine.create_selector("r", when=match("eq", "other"), do=move_to("full"), credit=INFINITE)
+    else:
+        selectors.append(engine.create_selector("r", when=match("eq", "other"), do=move_to("target"), credit=0, rank=1))
+    for name in ("target", "full"):
+        engine.publish(name)
+    engine.publish("q", "old")
+    engine.publish("r", "other")
+    engine.publish("r", "old")
+    engine.publish("q", "urgent", priority=1)
+    with engine.building():
+        engine.queues["target"].purge()
+        for selector in selectors:
+            selector.grant(1)
+    assert [delivery.destination for delivery in engine.take(2)] == ["q", "r"]
+    assert addresses(engine, "target") == ["other"]
+
+
+def test_147_an_urgent_one_for_which_no_selector_is_left_is_passed_over(engine):
+    one, two = (where("one == 1"), where("two == 1"))
+    engine.create_queue("q", priority=2)
+    engine.create_queue("r")
+    selectors = [engine.create_selector(name, when=when, do=deliver(name), credit=0)
+                 for name, when in (("q", one), ("q", two), ("q", match("eq", "old")), ("r", match("eq", "old")))]
+    engine.publish("q", headers={"one": 1})
+    selectors[0].grant(1)
+    engine.take(1)                      # so that the other one is served first
+    engine.publish("q", "both", headers={"one": 1, "two": 1}, priority=2)
+    engine.publish("q", "old")
+    engine.publish("r", "old")
+    engine.publish("q", "two", headers={"two": 1}, priority=1)
+    with engine.building():
+        for selector in selectors:
+            selector.grant(1)
+    assert [(delivery.destination, delivery.message.address) for delivery in engine.take(9)] == [
+        ("q", "both"), ("q", "old"), ("r", "old")]
 
 
 def test_147_unrouted_it_goes_before_what_was_parked(engine):

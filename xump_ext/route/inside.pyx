@@ -7,7 +7,7 @@ from xump_ext.route.gather cimport parked_look
 from xump_ext.select.credit cimport clause_wake, has_room, lane_wake, waiter_oldest, waiters_wake
 from xump_ext.select.lanes cimport lane_oldest
 from xump_ext.select.runnable cimport heap_set, lane_key, runnable_remove, waiters_key
-from xump_ext.state.constants cimport PARKED, WAITERS
+from xump_ext.state.constants cimport PARKED, ROOM_VARIES, WAITERS
 from xump_ext.state.graph cimport entry_t, lane_t
 from xump_ext.state.returned_heap cimport AGE_BITS
 
@@ -50,6 +50,9 @@ cdef bint is_awaited(engine_t* engine, queue_t* queue, queue_t* target, uint64_t
 cdef bint is_lane_right(engine_t* engine, queue_t* queue, lane_t* lane) except -1:
     """`is_right` for a lane. Where a field names the target, another lane of the clause may have an older message now."""
     cdef entry_t* entry = lane_oldest(lane)
+    if lane.clause.ready.count == 0 and engine.lists[ROOM_VARIES] == NULL:      # one that becomes ready wakes it again
+        runnable_remove(engine, queue, &lane.runnable)
+        return False
     if entry != NULL and lane_key(entry) == lane.runnable.key:
         return True
     runnable_remove(engine, queue, &lane.runnable)

@@ -5,15 +5,14 @@ from libc.stdint cimport int64_t, uint8_t
 from xump_ext.log.writer cimport touch
 from xump_ext.message.times cimport later
 from xump_ext.route.clock cimport time_of
-from xump_ext.select.credit cimport lines_wake, room_made
+from xump_ext.select.credit cimport lines_lose, room_made
 from xump_ext.select.groups cimport group_leave, group_part
 from xump_ext.select.unrouted cimport apart_remove
 from xump_ext.state.constants cimport (
-    APART, DELAYED, NEVER, OVERFULL, QUEUED, SUSPENDED, TIMER_ACK, TIMER_EXPIRY, TIMER_ROOM,
-    WAITING,
+    APART, DELAYED, NEVER, OVERFULL, QUEUED, SUSPENDED, TIMER_ACK, TIMER_EXPIRY, TIMER_ROOM, WAITING,
 )
 from xump_ext.state.extra cimport extra_of
-from xump_ext.state.graph cimport engine_t, entry_t, waitset_t
+from xump_ext.state.graph cimport engine_t, entry_t
 from xump_ext.state.index cimport list_append, list_remove
 from xump_ext.state.limits cimport count_bytes, count_delayed
 from xump_ext.state.queue_lists cimport queue_list
@@ -83,10 +82,9 @@ cdef void expiry_set(engine_t* engine, entry_t* entry) noexcept:
 
 cdef int leave_ready(engine_t* engine, entry_t* entry) except -1:
     """Takes the entry out of the unrouted or waiting ones, which makes room. It is in no list then."""
-    cdef bint is_last = engine.building and entry.state == WAITING and (<waitset_t*> entry.holder).count == 1
+    if engine.building and entry.state == WAITING:      # else the run finds what its selectors have left
+        lines_lose(engine, entry.queue)
     detach_ready(engine, entry)
-    if is_last:
-        lines_wake(engine, entry.queue)
     return room_made(engine, entry.queue)
 
 

@@ -34,8 +34,8 @@ from xump_ext.route.oldest cimport drop_oldest
 from xump_ext.route.replies cimport hand_out_replies
 from xump_ext.route.transit cimport route_through
 from xump_ext.select.credit cimport (
-    clause_wake, has_room, lane_wake, selector_wake, waiters_look, waiters_next, waiters_wake, waiting_add, waiting_remove,
-    wake_where_room_varies, woken_waiters_look,
+    clause_wake, has_room, lane_wake, lines_look, selector_wake, waiters_look, waiters_next, waiters_wake, waiting_add,
+    waiting_remove, wake_where_room_varies,
 )
 from xump_ext.select.lanes cimport lane_close, lane_oldest, waitset_waited
 from xump_ext.select.plan cimport Plan, prefetch_known, prefetch_known_copy, prefetch_known_route
@@ -116,7 +116,7 @@ cdef inline int steps(engine_t* engine) except -1:
     while engine.building and engine.schedule.live and something_is_due(engine):     # the clock may say NEVER
         do_due(engine)
     if engine.building:
-        return woken_waiters_look(engine)
+        return lines_look(engine)
     gather(engine)
     while True:
         if engine.runnable.count:
@@ -164,7 +164,8 @@ cdef inline int gather(engine_t* engine) except -1:
 # ---- steps
 
 cdef int step_runnable(engine_t* engine) except -1:
-    """Lets the first of what may go on do so. 1: an unrouted message goes before it, and is at the head of the run queue."""
+    """Lets the first of what may go on do so. 1: an unrouted message goes before it, and is at the head of the run queue. If a
+    queue with priorities does not know which of its messages is the first, this step finds out."""
     cdef node_t* node = heap_root(&engine.runnable)
     cdef queue_t* queue
     if node.kind != INSIDE:

@@ -53,6 +53,8 @@ cdef inline bint overflow_has_room(queue_t* queue, content_t* content, entry_t* 
 cdef bint may_put(engine_t* engine, selector_t* selector, entry_t* entry, queue_t* target) except -1
 
 cdef int waiters_wake(engine_t* engine, queue_t* queue) except -1
+cdef int lines_lose(engine_t* engine, queue_t* queue) except -1
+cdef int lines_look(engine_t* engine) except -1
 cdef int lines_wake(engine_t* engine, queue_t* queue) except -1
 cdef int selector_lines_wake(engine_t* engine, selector_t* selector) except -1
 cdef int waiters_look(engine_t* engine, queue_t* queue) except -1
@@ -60,6 +62,7 @@ cdef int woken_waiters_look(engine_t* engine) except -1
 cdef void overflow_changed(engine_t* engine, queue_t* queue) noexcept
 cdef int wake_where_room_varies(engine_t* engine) except -1
 cdef int room_used(engine_t* engine, queue_t* queue) except -1
+cdef int room_taken(engine_t* engine, queue_t* queue) except -1
 cdef entry_t* waiters_next(engine_t* engine, queue_t* queue) except? NULL
 cdef entry_t* waiter_oldest(const waiter_t* waiter) except? NULL
 cdef bint waits_for(const waiter_t* waiter) except -1

@@ -88,6 +88,7 @@ cdef void selector_idle(selector_t* selector) noexcept:
     """Takes the selector out of its clause's heap: it has no credit, is disabled, or waits for room."""
     if selector.clause != NULL:
         heap_remove(&selector.clause.ready, &selector.ready)
+        inside_loses(selector.source)
 
 
 # ---- entries that wait
@@ -379,9 +380,29 @@ cdef int waiters_wake(engine_t* engine, queue_t* queue) except -1:
     return 0 if queue.waiters_head == NULL else waiters_stand(engine, queue, NULL, LOOK)
 
 
+cdef int lines_lose(engine_t* engine, queue_t* queue) except -1:
+    """A message of the queue does not wait any more, in a building block. Before the call's end the waiting lists are looked at
+    in which selectors of the queue stand, once for all messages."""
+    if engine.loser != queue:
+        if engine.loser != NULL:
+            lines_wake(engine, engine.loser)
+        engine.loser = queue
+    return 0
+
+
+cdef int lines_look(engine_t* engine) except -1:
+    """At the end of a call in a building block: looks at every waiting list that was woken, or may have lost a message."""
+    cdef queue_t* loser = engine.loser
+    engine.loser = NULL
+    if loser != NULL:
+        lines_wake(engine, loser)
+    return woken_waiters_look(engine)
+
+
 cdef int lines_wake(engine_t* engine, queue_t* queue) except -1:
     """Has the waiting lists looked at in which selectors of this queue stand. In a building block a selector may have nothing to
-    take now, and something again at its end: if a list has room for any message meanwhile, it leaves that."""
+    take now, and something again at its end: if a list has room for any message meanwhile, it leaves that. O(selectors, and lists
+    in which they stand)."""
     cdef selector_t* selector = queue.own
     while selector != NULL:
         selector_lines_wake(engine, selector)
@@ -479,3 +500,26 @@ cdef int room_used(engine_t* engine, queue_t* queue) except -1:
                 waiters_wake(engine, selector.source)
             selector = selector.next_same_target
     return wake_where_room_varies(engine)
+
+
+cdef int room_taken(engine_t* engine, queue_t* queue) except -1:
+    """A message came into `queue`. A queue that goes by priority may have its place by a message that waits for that room."""
+    cdef queue_t* varies = engine.lists[ROOM_VARIES]
+    cdef selector_t* selector
+    stands_lose(queue)
+    if queue.overflown:
+        selector = queue.sources
+        while selector != NULL:
+            if selector.role == OVERFLOW:
+                stands_lose(selector.source)
+            selector = selector.next_same_target
+    while varies != NULL:
+        stands_lose(varies)
+        varies = varies.listed[ROOM_VARIES].next
+    return 0
+
+
+cdef inline void stands_lose(const queue_t* target) noexcept:
+    """The message at which this waiting list stands may have no room now."""
+    if target.runnable.position and target.stands_in != NULL:
+        inside_loses(target.stands_in)

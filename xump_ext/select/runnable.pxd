@@ -20,7 +20,7 @@ cdef inline uint64_t waiters_key(const entry_t* entry) noexcept:
 cdef inline uint64_t lane_key(const entry_t* entry) noexcept:
     return order_of(entry) << 2 | 2
 
-# The same three for the heap of a queue that goes by priority, whose place in the engine's heap changes with it.
+# `runnable_set` and `runnable_remove` for the heap of a queue that goes by priority, whose place in the engine's heap changes.
 cdef int inside_set(engine_t* engine, queue_t* inside, node_t* node, uint64_t key) except -1
 cdef int inside_remove(engine_t* engine, queue_t* inside, node_t* node) except -1
 

@@ -4,8 +4,10 @@ In such a queue a message of higher priority goes first, however young it is. Be
 compare by age. So its lanes, and the waiting lists about its messages, are in a heap of its own, by priority and then by age; and
 the queue is in the engine's heap, by the age of the first of them.
 
-Keys are lower bounds: the message of a key may be gone. Ages are no bounds: when an urgent message has gone, the next one may be
-older. So after each change the queue stands in the engine's heap as STALE, until `inside_look` finds which message is the first.
+Keys are lower bounds: the message of a key may be gone. Ages are no bounds: when an urgent message has gone, or cannot go on
+now, the next one may be older. So the queue stands in the engine's heap as STALE after each change, when a message ceased to
+wait, when the last selector of a clause is not ready any more, and when somebody took the room that a message waits for; until
+`inside_look` finds which message is the first.
 """
 
 from xump_ext.memory.heap cimport heap_change, heap_remove
