@@ -66,6 +66,10 @@ class FullWorld(World):
         return super().both(call, note, any_error)
 
     def results_of(self, call):
+        self.do_what_is_due()
+        return self.told_results(call)
+
+    def told_results(self, call):
         full, before = self.full_stores(), {
             store: (self.room(store), self.charges(store), self.committer(store)._port.fenced) for store in self.stores}
         self.hearing.begin()
@@ -82,6 +86,15 @@ class FullWorld(World):
         self.count(told, full, error, result)
         self.asked = []
         return [modelled, (error, result)]
+
+    def do_what_is_due(self):
+        """Where something waits for room, what falls due at the time of a call is done in one before it: records do not say which
+        of the two let it go on."""
+        due = self.model.next_due
+        if due is not None and due <= self.now and not self.blocks and any(s.blocked for s in self.model.selectors.values()):
+            note, asked, self.note, self.asked = self.note, self.asked, "tick()", []
+            self.told_results(lambda engine, side: engine.tick())
+            self.note, self.asked = note, asked
 
     def is_undecided(self):
         """Records do not tell twins apart: copies of a message that are alike, of which only one found room. Of a transaction
