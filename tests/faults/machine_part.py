@@ -101,4 +101,9 @@ def work(job: Job, say: Callable[[dict[str, Any]], None]) -> None:
         generator, before = names[number % len(names)], FullWorld.met["undecided"]
         found = program(f"{job['seed']} {number}", generator, job["mix"])
         say({"generator": generator, "number": number, "programs": 1, "steps": STEPS_PER_PROGRAM,
-             "undecided": FullWorld.met["undecided"] - before, "violations": [found[:6_000]] if found else []})
+             "undecided": FullWorld.met["undecided"] - before, "violations": [middle_cut(found)] if found else []})
+
+
+def middle_cut(text: str, most: int = 6_000) -> str:
+    """What differs is at the beginning, the last calls are at the end."""
+    return text if len(text) <= most else f"{text[: most // 2]}\n ...\n{text[-most // 2 :]}"

@@ -20,6 +20,7 @@ from xump_ext.engine import core
 from xump_ext.records import kinds
 
 # Nobody commits but `sync`, `when_durable` and `close` in "group" durability here; every call does in "process".
+NEVER_MS = 10**8        # a machine may stand still for minutes
 STORES = {
     "lmdb": {"durability": "group", "group_ms": 60_000},
     "ring": {"durability": "group", "group_ms": 60_000, "segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 22},
@@ -117,6 +118,8 @@ class Pair:
         for kind in self.stores:
             options = self.options_of(kind)
             self.engine.create_store(kind, kind, path=str(self.places[-1] / kind), **options)
+        for committer in self.engine._committers():
+            committer._backend.group_ms = NEVER_MS
 
     def close(self):
         try:
