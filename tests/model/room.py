@@ -10,7 +10,8 @@ from xump.actions import Field
 
 def may_put(engine, selector, entry, refused, urgent=None):
     """Whether the selector may put the entry into its target, or take it under its window, now; else it is in that waiting list
-    (decision 4). `urgent`: an unrouted entry that goes before it. In a full store the model is told of that one's room only."""
+    (decision 4). `urgent`: an unrouted entry that goes before it. Then something else enters a full store, so all that the model is
+    told is that something does."""
     target = line_of(selector, entry.message)
     if target is None:
         return True
@@ -20,8 +21,8 @@ def may_put(engine, selector, entry, refused, urgent=None):
     first = not ahead or ahead[0] is selector
     if first and has_room_for(engine, target, selector, entry):
         return True
-    if first and engine.told is not None and urgent is not None and may_take(selector, urgent) and (
-            line_of(selector, urgent.message) is target and has_room_for(engine, target, selector, urgent)):
+    if first and urgent is not None and engine.told is not None and not isinstance(target, Window) and (
+            is_below_limit(engine, target, leaving=entry) and engine.told.way(target).last_id >= target.next_id):
         return True
     if selector not in target.waiting_list:
         target.waiting_list.insert(len(ahead), selector)
