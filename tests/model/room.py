@@ -10,8 +10,8 @@ from xump.actions import Field
 
 def may_put(engine, selector, entry, refused, urgent=None):
     """Whether the selector may put the entry into its target, or take it under its window, now; else it is in that waiting list
-    (decision 4). `urgent`: an unrouted entry that goes before it. Then something else enters a full store, so all that the model is
-    told is that something does."""
+    (decision 4). `urgent`: an unrouted entry that goes before it. Then something else enters a full store, so all that the model
+    is told is that something does."""
     target = line_of(selector, entry.message)
     if target is None:
         return True
