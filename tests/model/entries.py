@@ -71,6 +71,7 @@ class Entry:
         self.by_hand = False            # taken by `get`, or by a selector that was deleted without a recall
         self.overflowed = False         # that was an overflow selector
         self.due = 0                    # delayed: until then
+        self.said_unrouted = False      # its store's log said so when it was opened: it had been kept
         self.home = "unrouted"          # delayed, or taken by hand: the state in which it comes back
         self.lacking = 0                # delayed, since it has expired and there is no room for its dead letter: the how manieth
         self.retrying = False           # delayed, since it was nacked

@@ -9,6 +9,7 @@ less is not refused, no selector stands still in front of so much room, and a st
 """
 
 import re
+import time
 from collections import Counter
 from queue import SimpleQueue
 
@@ -79,6 +80,7 @@ class FullWorld(World):
             self.engine.tick()          # what is due, as far as the call has not got to it
         while not self.hearing.has_heard_all():
             self.engine.sync()          # what was written says which message entered
+        self.wait_for_threads()
         told = self.model.told = self.hearing.told(error, result, self.refused_publishers(result))
         modelled = self.result_of(call, 0)
         told.end(self.model)
@@ -86,6 +88,16 @@ class FullWorld(World):
         self.count(told, full, error, result)
         self.asked = []
         return [modelled, (error, result)]
+
+    def wait_for_threads(self):
+        """A store's thread, once there is one, may have written what the call changed in that store, and be at what this brought
+        about in the others."""
+        committers = self.engine._committers() if self.written and len(self.stores) > 1 else []
+        while any(committer._has_work() for committer in committers):
+            time.sleep(0.0001)
+        for committer in committers:
+            with committer._turn:
+                pass
 
     def do_what_is_due(self):
         """Where something waits for room, what falls due at the time of a call is done in one before it: records do not say which

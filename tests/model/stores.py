@@ -127,7 +127,7 @@ def come_back(entry, became, frontier, crashed):
     if entry.state == "delayed" and not (crashed and entry.retrying) and (not entry.lacking or entry.never_due):
         return
     was_passed = entry.id < frontier and (entry.state != "lent" or entry.never_waited) and not (
-        is_aside(entry) or entry.came_delayed or entry.kept)        # a record says what became of such
+        is_aside(entry) or entry.came_delayed or entry.kept or entry.said_unrouted)      # a record says what became of such
     was_routed = entry.routed or was_passed
     entry.state = "waiting" if was_routed else "unrouted"
 
@@ -158,6 +158,7 @@ def open_entry(queue, entry, sequence):
     entry.was_delayed = entry.retrying and entry.kept_time and entry.state in READY
     entry.retrying = entry.kept_time = entry.retrying and entry.state == "delayed"
     entry.lacking = 0
+    entry.said_unrouted = entry.state == "unrouted" and (entry.kept or entry.said_unrouted)
     entry.by_hand, entry.kept, entry.waited, entry.answer_by = False, False, entry.state in READY, None
     if not entry.came_delayed:
         entry.since = entry.message.timestamp
