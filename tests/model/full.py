@@ -169,6 +169,7 @@ class FullWorld(World):
                 continue
             if what == "push" and error is None:
                 room -= 1.02 * sum(entered) + USUAL_BYTES + 200 * len(entered)
+                room -= MAP_BYTES if self.note.startswith("transact(") else 0
                 bytes = charge(message)
             elif what == "push":        # a replay enters as a whole or not at all
                 continue
