@@ -81,7 +81,8 @@ def has_room(engine, queue, message, leaving=None, *, pushes=False, delayed=Fals
     `copier`: the selector that copies it. `dead`: a dead letter, which begins anew."""
     fits = is_below_limit(engine, queue, leaving) or (not delayed and overflow_can_take(engine, queue, message, leaving))
     fits = fits or (pushes and drops(queue))
-    return fits and (not asks or store_takes(engine, queue, message, "push" if pushes else "wait", copier, dead))
+    return fits and (not asks or store_takes(
+        engine, queue, message, "push" if pushes else "wait", copier, dead, None if leaving is None else leaving.queue))
 
 
 def drops(queue):

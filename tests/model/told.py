@@ -106,10 +106,10 @@ class Told:
         assert came.number is not None, f"a message without a number: {message}"
         return queue.next_id <= self.way(queue).last_id and self.entered.get((queue.name, queue.next_id)) == came
 
-    def takes(self, engine, queue, message, what, copier=None, dead=False):
+    def takes(self, engine, queue, message, what, copier=None, dead=False, source=None):
         """Whether the message has entered the durable queue as the next one: of those that are alike the copy that this selector
         makes, or the dead letter, or neither."""
-        if self.has_entered(engine, queue, message, dead) and (
+        if self.has_entered(engine, queue, message, dead) and not self.expires_next(source, message) and (
                 copier is None or self.now.copied.get(copier.id, INFINITY) > copier.copied):        # it may be gone
             self.note(queue, message, what, True)
             return True
@@ -117,6 +117,10 @@ class Told:
         if self.now is self.limits:
             self.lacked.append((what, queue.store, message))
         return False
+
+    def expires_next(self, source, message):
+        """Whether the message expires where it is and is not moved: its dead letter may look as it would."""
+        return source is not None and (source.name, number_of(message.body), "expired") in self.ends[self.ended : self.now.ends]
 
     def note(self, queue, message, what, entered):
         if what == "push":
@@ -169,6 +173,7 @@ def let_in(engine, message):
     return nullcontext() if engine.told is None else engine.told.let_in(message)
 
 
-def store_takes(engine, queue, message, what, copier=None, dead=False):
-    """Whether the store of the queue has room for the message. `what` would be done with it otherwise: it would "wait"."""
-    return engine.told is None or not queue.durable or engine.told.takes(engine, queue, message, what, copier, dead)
+def store_takes(engine, queue, message, what, copier=None, dead=False, source=None):
+    """Whether the store of the queue has room for the message. `what` would be done with it otherwise: it would "wait". `source`:
+    the queue that it leaves for that."""
+    return engine.told is None or not queue.durable or engine.told.takes(engine, queue, message, what, copier, dead, source)
