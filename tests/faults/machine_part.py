@@ -104,6 +104,6 @@ def work(job: Job, say: Callable[[dict[str, Any]], None]) -> None:
              "undecided": FullWorld.met["undecided"] - before, "violations": [middle_cut(found)] if found else []})
 
 
-def middle_cut(text: str, most: int = 6_000) -> str:
-    """What differs is at the beginning, the last calls are at the end."""
+def middle_cut(text: str, most: int = 40_000) -> str:
+    """What differs is at the beginning or at the end, and the last calls are."""
     return text if len(text) <= most else f"{text[: most // 2]}\n ...\n{text[-most // 2 :]}"

@@ -45,10 +45,19 @@ def told(world_class, given, program, error):
     """The smallest program, as Python, and what goes wrong in it. `error`: what went wrong at first."""
     program = list(program)
     if failure_of(world_class, given, program) is None:
-        return f"it does not fail when it is run again; the first time: {error}"
+        return f"it does not fail when it is run again; the first time: {difference(error)}\n{source(given, program)}"
     program = shrunk(world_class, given, program)
+    return f"\n{source(given, program)}\n{difference(failure_of(world_class, given, program))}"
+
+
+def difference(error):
+    """What went wrong, without the journal."""
+    return error.partition("\nWorld")[0]
+
+
+def source(given, program):
     lines = [f"world = World{given!r}"]
     for name, args, named in program:
         words = [repr(value) for value in args] + [f"{key}={value!r}" for key, value in named.items()]
         lines.append(f"world.{name}({', '.join(words)})")
-    return "\n".join(["", *lines, failure_of(world_class, given, program).partition("\nWorld")[0]])
+    return "\n".join(lines)
