@@ -1,7 +1,9 @@
 """Engines over one durable store, which is opened again and again."""
 
-RING = {"durability": "process", "segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 20}
-KINDS = {"ring": RING, "lmdb": {"durability": "process"}}
+KINDS = {
+    "ring": {"durability": "process", "segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 20},
+    "lmdb": {"durability": "process"},
+}
 
 
 def bodies(engine, state="ready"):

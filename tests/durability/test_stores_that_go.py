@@ -1,4 +1,4 @@
-"""What is left to an engine when one of its stores is deleted, fails, or cannot be read; and to the store."""
+"""A store is deleted, fails, or cannot be read: the engine goes on with its other stores, and the file keeps all that it had."""
 
 import pytest
 

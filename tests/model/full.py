@@ -83,6 +83,8 @@ class FullWorld(World):
         self.wait_for_threads()
         told = self.model.told = self.hearing.told(error, result, self.refused_publishers(result))
         modelled = self.result_of(call, 0)
+        if self.note.startswith("transact(") and {modelled[0], error} == {xump.QueueFull, xump.QueueNotFound}:
+            modelled = error, result        # the first of the two is not told: a dead letter may have found room before
         told.end(self.model)
         self.check_refusals(told, before, error)
         self.count(told, full, error, result)
@@ -95,9 +97,8 @@ class FullWorld(World):
         committers = self.engine._committers() if self.written and len(self.stores) > 1 else []
         while any(committer._has_work() for committer in committers):
             time.sleep(0.0001)
-        for committer in committers:
-            with committer._turn:
-                pass
+        if committers:
+            self.wait_for_turns()
 
     def do_what_is_due(self):
         """Where something waits for room, what falls due at the time of a call is done in one before it: records do not say which
@@ -109,13 +110,10 @@ class FullWorld(World):
             self.note, self.asked = note, asked
 
     def is_undecided(self):
-        """Records do not tell twins apart: copies of a message that are alike, of which only one found room. Of a transaction
-        that failed for something else they do not say what found room before that."""
+        """Records do not tell twins apart: copies of a message that are alike, of which only one found room."""
         arrivals = () if self.model.told is None else self.model.told.arrivals      # None: it was just opened again
         twins = Counter((number_of(m.body), m.address, m.hops) for m in (*self.live, *arrivals))
         undecided = max(twins.values(), default=0) > 1 or (self.model.told is not None and self.model.told.has_twins())
-        undecided = undecided or (
-            self.model.told is not None and self.model.told.failed_otherwise and self.note.startswith("transact("))
         self.met["undecided"] += undecided
         return undecided
 

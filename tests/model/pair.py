@@ -19,8 +19,8 @@ from tests.model.stores import keep_retries, reopened, retries_that_may_be_kept
 from xump_ext.engine import core
 from xump_ext.records import kinds
 
+NEVER_MS = 10**8        # longer than a machine stands still, and than the longest time that a store can be given
 # Nobody commits but `sync`, `when_durable` and `close` in "group" durability here; every call does in "process".
-NEVER_MS = 10**8        # a machine may stand still for minutes
 STORES = {
     "lmdb": {"durability": "group", "group_ms": 60_000},
     "ring": {"durability": "group", "group_ms": 60_000, "segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 22},
@@ -243,6 +243,10 @@ class Pair:
     def hear(self, error):
         """What `when_durable` has told. The thread that did it may still say how much room there is, and clean the store."""
         assert error is None, self.told(f"when_durable told of {error!r}")
+        self.wait_for_turns()
+
+    def wait_for_turns(self):
+        """Until nobody writes for any store."""
         for committer in self.engine._committers():
             with committer._turn:
                 pass

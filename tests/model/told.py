@@ -43,7 +43,6 @@ class Told:
         self.after = after              # limits of the runs after it
         self.ran_before = bool(before)
         self.refused = error is StoreFull
-        self.failed_otherwise = error not in (None, StoreFull)
         self.refusals = [OutcomeFlag.STORE_FULL in outcome.flags for outcome in outcomes]
         """Of the messages that each ask for themselves."""
         self.rows = iter(self.refusals)

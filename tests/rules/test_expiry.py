@@ -3,7 +3,7 @@
 import pytest
 
 from tests.rules.seen import SECOND, addresses, reasons, stats, taken, worker
-from xump import INFINITE, always, bounce_to, copy_to, deliver, discard, field, match, move_to, overflow
+from xump import INFINITE, always, bounce_to, copy_to, deliver, discard, move_to, overflow
 from xump.errors import StaleDelivery
 
 
@@ -265,52 +265,3 @@ def test_what_has_expired_in_an_outlet_s_hands_makes_room_when_its_selector_goes
     clock.tick(7)
     engine.delete_selector(selector)
     assert (addresses(engine, "q"), addresses(engine, "jobs")) == ([], ["new"])
-
-
-@pytest.mark.parametrize("how", ["expired", "purged"])
-def test_4_in_a_block_a_selector_whose_messages_end_leaves_its_line(engine, clock, how):
-    """If the target has room in the meantime. Else it would be served before one that waited when it did not."""
-    engine.create_queue("source", ttl=3)
-    for name, terms in (("other", {}), ("target", {"limit": 1})):
-        engine.create_queue(name, **terms)
-    for name in ("source", "other"):
-        engine.create_selector(name, when=always, do=move_to("target"), credit=INFINITE)
-    engine.publish("target", "full")
-    engine.publish("source", "ends")
-    with engine.building():
-        engine.queues["target"].purge()
-        if how == "expired":
-            clock.tick(4)
-        else:
-            engine.queues["source"].purge()
-        engine.publish("target", "full again")
-        engine.publish("other", "first")
-        engine.publish("source", "second")
-    engine.queues["target"].purge()
-    assert addresses(engine, "target") == ["first"]
-
-
-def test_4_in_a_block_so_does_one_whose_messages_are_behind_another_of_their_key(engine, clock):
-    for name, terms in (("source", {"limit": 1, "group": field("headers.key"), "retry_delay": 9}), ("other", {}), (
-            "target", {"limit": 1})):
-        engine.create_queue(name, **terms)
-    for name in ("source", "other"):
-        engine.create_selector(name, when=match("eq", "x"), do=move_to("target"), credit=INFINITE)
-    full = engine.create_selector("source", when=match("eq", "full"), do=deliver("worker"), credit=0)
-    engine.create_selector("source", when=overflow, do=deliver("surplus"))
-    for name in ("source", "target"):
-        engine.publish(name, "full")
-    engine.publish("source", "x", headers={"key": "k"})
-    [first] = engine.take(1, "surplus")
-    full.grant(1)
-    engine.ack(engine.take(1, "worker"))
-    engine.publish("source", "x", headers={"key": "k"})
-    with engine.building():
-        engine.queues["target"].purge()
-        first.nack()                    # the second one is behind it now
-        engine.publish("target", "full again")
-        engine.publish("other", "x", b"of the other queue")
-    clock.tick(10)
-    engine.tick()
-    engine.queues["target"].purge()
-    assert [message.body for message in engine.queues["target"].browse()] == [b"of the other queue"]

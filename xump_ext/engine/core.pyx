@@ -53,7 +53,7 @@ from xump_ext.route.replies cimport Request
 from xump_ext.route.requeue cimport expire_in_room, mark_returned
 from xump_ext.route.holding cimport hold, wake_everything
 from xump_ext.route.routing cimport go_on, keep_unmatched, run
-from xump_ext.select.credit cimport can_take, selector_idle, selector_lines_wake, selector_wake
+from xump_ext.select.credit cimport can_take, selector_idle, selector_waiters_wake, selector_wake
 from xump_ext.state.constants cimport (
     BOUND, BROKEN, CLOSED, DELAYED, FORKED, IDLE, NEW, OVERFULL, REASON_HOPS, UNLIMITED, UNROUTED, WAITING,
 )
@@ -403,7 +403,7 @@ cdef class Core(EngineReading):
             if not can_take(selector):
                 selector_idle(selector)
                 if self.e.building:
-                    selector_lines_wake(&self.e, selector)
+                    selector_waiters_wake(&self.e, selector)
             selector_wake(&self.e, selector)
             go_on(&self.e)
         finally:

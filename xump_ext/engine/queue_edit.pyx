@@ -332,8 +332,8 @@ cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -
         (<list> engine.tellings).append(("queue", False, handle))
     if engine.replies == queue:
         engine.replies = NULL
-    if engine.loser == queue:
-        engine.loser = NULL
+    if engine.noted == queue:
+        engine.noted = NULL
     if engine.called == queue:
         engine.called = NULL
         engine.called_name = NULL

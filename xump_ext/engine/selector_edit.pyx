@@ -16,7 +16,7 @@ from xump_ext.message.headers cimport expires_of
 from xump_ext.route.offering cimport room_left, unbind, window_left
 from xump_ext.route.requeue cimport recall, requeue_entry
 from xump_ext.select.credit cimport (
-    overflow_changed, selector_idle, selector_lines_wake, selector_wake, turn_of, waiter_leave, waiters_wake,
+    overflow_changed, selector_idle, selector_waiters_wake, selector_wake, turn_of, waiter_leave, waiters_wake,
     wake_where_room_varies,
 )
 from xump_ext.select.plan cimport Clause, Plan
@@ -148,7 +148,7 @@ cdef int selector_enable(engine_t* engine, selector_t* selector, bint enabled) e
         selector.clause.enabled -= 1
         selector_idle(selector)
         if engine.building:                 # else the run looks at them, when they have room
-            selector_lines_wake(engine, selector)
+            selector_waiters_wake(engine, selector)
         wake_where_room_varies(engine)      # those behind it may go on where it stands in line
     return selector_wake(engine, selector)
 

@@ -1,7 +1,7 @@
 """Holding a queue, from which nothing leaves then, and the end of that."""
 
 from xump_ext.select.clause cimport Clause
-from xump_ext.select.credit cimport lane_wake, lines_wake, wake_where_room_varies
+from xump_ext.select.credit cimport lane_wake, source_waiters_wake, wake_where_room_varies
 from xump_ext.select.plan cimport Plan
 from xump_ext.state.graph cimport lane_t
 from xump_ext.state.queue_lists cimport mark_dirty
@@ -11,7 +11,7 @@ cdef int hold(engine_t* engine, queue_t* queue) except -1:
     """Nothing leaves the queue from here on. Where its selectors stand in line for room, those behind them may go on."""
     queue.held = True
     if engine.building:
-        lines_wake(engine, queue)
+        source_waiters_wake(engine, queue)
     return wake_where_room_varies(engine)
 
 
@@ -34,4 +34,4 @@ cdef int wake_everything(engine_t* engine, queue_t* queue) except -1:
         while lane != NULL:
             lane_wake(engine, lane)
             lane = lane.next
-    return lines_wake(engine, queue)
+    return source_waiters_wake(engine, queue)

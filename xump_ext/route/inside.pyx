@@ -49,10 +49,11 @@ cdef bint is_awaited(engine_t* engine, queue_t* queue, queue_t* target, uint64_t
 
 cdef bint is_lane_right(engine_t* engine, queue_t* queue, lane_t* lane) except -1:
     """`is_right` for a lane. Where a field names the target, another lane of the clause may have an older message now."""
-    cdef entry_t* entry = lane_oldest(lane)
+    cdef entry_t* entry
     if lane.clause.ready.count == 0 and engine.lists[ROOM_VARIES] == NULL:      # one that becomes ready wakes it again
         runnable_remove(engine, queue, &lane.runnable)
         return False
+    entry = lane_oldest(lane)
     if entry != NULL and lane_key(entry) == lane.runnable.key:
         return True
     runnable_remove(engine, queue, &lane.runnable)

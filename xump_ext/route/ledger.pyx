@@ -25,7 +25,7 @@ from xump_ext.route.letters cimport (
 from xump_ext.route.offering cimport next_waiter, offer_under, rotate
 from xump_ext.route.ready cimport delay, detach_ready, expiry_set, leave_ready
 from xump_ext.route.settling cimport DROPPED, PROCESSED, clamp, copy_nack, end, hops_of, is_fresh, nacked, settle
-from xump_ext.select.credit cimport overflow_has_room, overflow_takes, room_made, room_taken, waiter_leave
+from xump_ext.select.credit cimport overflow_has_room, overflow_takes, room_changed, room_made, waiter_leave
 from xump_ext.select.groups cimport group_enter, group_hold
 from xump_ext.select.unrouted cimport apart_add, backlog_apart
 from xump_ext.state.constants cimport (
@@ -122,7 +122,7 @@ cdef inline int entry_comes(engine_t* engine, queue_t* queue, entry_t* entry, vi
     if visited != NULL:
         visited_add(visited, queue.slot)
     if engine.runnable.count:
-        room_taken(engine, queue)
+        room_changed(engine, queue, False)
     return 0
 
 

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint8_t
 from xump_ext.log.writer cimport touch
 from xump_ext.message.times cimport later
 from xump_ext.route.clock cimport time_of
-from xump_ext.select.credit cimport lines_lose, room_made
+from xump_ext.select.credit cimport source_waiters_note, room_made
 from xump_ext.select.groups cimport group_leave, group_part
 from xump_ext.select.unrouted cimport apart_remove
 from xump_ext.state.constants cimport (
@@ -82,8 +82,8 @@ cdef void expiry_set(engine_t* engine, entry_t* entry) noexcept:
 
 cdef int leave_ready(engine_t* engine, entry_t* entry) except -1:
     """Takes the entry out of the unrouted or waiting ones, which makes room. It is in no list then."""
-    if engine.building and entry.state == WAITING:      # else the run finds what its selectors have left
-        lines_lose(engine, entry.queue)
+    if engine.building and entry.state == WAITING:      # no run follows that would find selectors without a message
+        source_waiters_note(engine, entry.queue)
     detach_ready(engine, entry)
     return room_made(engine, entry.queue)
 

@@ -34,8 +34,8 @@ from xump_ext.route.oldest cimport drop_oldest
 from xump_ext.route.replies cimport hand_out_replies
 from xump_ext.route.transit cimport route_through
 from xump_ext.select.credit cimport (
-    clause_wake, has_room, lane_wake, lines_look, selector_wake, waiters_look, waiters_next, waiters_wake, waiting_add,
-    waiting_remove, wake_where_room_varies,
+    clause_wake, has_room, lane_wake, noted_waiters_look, selector_wake, waiters_look, waiters_next, waiters_wake,
+    waiting_add, waiting_remove, wake_where_room_varies,
 )
 from xump_ext.select.lanes cimport lane_close, lane_oldest, waitset_waited
 from xump_ext.select.plan cimport Plan, prefetch_known, prefetch_known_copy, prefetch_known_route
@@ -116,7 +116,7 @@ cdef inline int steps(engine_t* engine) except -1:
     while engine.building and engine.schedule.live and something_is_due(engine):     # the clock may say NEVER
         do_due(engine)
     if engine.building:
-        return lines_look(engine)
+        return noted_waiters_look(engine)
     gather(engine)
     while True:
         if engine.runnable.count:

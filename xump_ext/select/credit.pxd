@@ -53,16 +53,15 @@ cdef inline bint overflow_has_room(queue_t* queue, content_t* content, entry_t* 
 cdef bint may_put(engine_t* engine, selector_t* selector, entry_t* entry, queue_t* target) except -1
 
 cdef int waiters_wake(engine_t* engine, queue_t* queue) except -1
-cdef int lines_lose(engine_t* engine, queue_t* queue) except -1
-cdef int lines_look(engine_t* engine) except -1
-cdef int lines_wake(engine_t* engine, queue_t* queue) except -1
-cdef int selector_lines_wake(engine_t* engine, selector_t* selector) except -1
+cdef int source_waiters_note(engine_t* engine, queue_t* queue) except -1
+cdef int noted_waiters_look(engine_t* engine) except -1
+cdef int source_waiters_wake(engine_t* engine, queue_t* queue) except -1
+cdef int selector_waiters_wake(engine_t* engine, selector_t* selector) except -1
 cdef int waiters_look(engine_t* engine, queue_t* queue) except -1
 cdef int woken_waiters_look(engine_t* engine) except -1
 cdef void overflow_changed(engine_t* engine, queue_t* queue) noexcept
 cdef int wake_where_room_varies(engine_t* engine) except -1
-cdef int room_used(engine_t* engine, queue_t* queue) except -1
-cdef int room_taken(engine_t* engine, queue_t* queue) except -1
+cdef int room_changed(engine_t* engine, queue_t* queue, bint is_made) except -1
 cdef entry_t* waiters_next(engine_t* engine, queue_t* queue) except? NULL
 cdef entry_t* waiter_oldest(const waiter_t* waiter) except? NULL
 cdef bint waits_for(const waiter_t* waiter) except -1
@@ -72,7 +71,7 @@ cdef inline int room_made(engine_t* engine, queue_t* queue) except -1:
     """A ready message left `queue`: its waiting list may go on, and so may those of queues that overflow into it."""
     if queue.waiters_head == NULL and not queue.overflown and engine.lists[ROOM_VARIES] == NULL:
         return 0
-    return room_used(engine, queue)
+    return room_changed(engine, queue, True)
 
 cdef int waiting_add(waitset_t* waitset, entry_t* entry) except -1
 cdef int members_lower(waitset_t* waitset, uint64_t order) except -1

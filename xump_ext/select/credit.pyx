@@ -33,7 +33,7 @@ from xump_ext.memory.heap cimport heap_add, heap_change, heap_remove, heap_root,
 from xump_ext.message.content cimport content_release
 from xump_ext.select.clause cimport Clause
 from xump_ext.select.lanes cimport lane_first, lane_lower, lane_oldest, lane_open, lanes_reopen
-from xump_ext.select.runnable cimport inside_loses, lane_key, runnable_remove, runnable_set, waiters_key
+from xump_ext.select.runnable cimport inside_invalidate, lane_key, runnable_remove, runnable_set, waiters_key
 from xump_ext.state.constants cimport (
     BEHIND, COPY, FIELD_NONE, IN_RETURNED_HEAP, OVERFLOW, ROOM_VARIES, UNROUTED, WAITERS, WAITING,
 )
@@ -88,7 +88,7 @@ cdef void selector_idle(selector_t* selector) noexcept:
     """Takes the selector out of its clause's heap: it has no credit, is disabled, or waits for room."""
     if selector.clause != NULL:
         heap_remove(&selector.clause.ready, &selector.ready)
-        inside_loses(selector.source)
+        inside_invalidate(selector.source)
 
 
 # ---- entries that wait
@@ -143,7 +143,7 @@ cdef void waiting_remove(waitset_t* waitset, entry_t* entry) noexcept:
         returned_remove(waitset, entry)
     else:
         waiting_unlink(waitset, entry)
-    inside_loses(entry.queue)
+    inside_invalidate(entry.queue)
 
 
 cdef inline void waiting_unlink(waitset_t* waitset, entry_t* entry) noexcept:
@@ -380,37 +380,37 @@ cdef int waiters_wake(engine_t* engine, queue_t* queue) except -1:
     return 0 if queue.waiters_head == NULL else waiters_stand(engine, queue, NULL, LOOK)
 
 
-cdef int lines_lose(engine_t* engine, queue_t* queue) except -1:
+cdef int source_waiters_note(engine_t* engine, queue_t* queue) except -1:
     """A message of the queue does not wait any more, in a building block. Before the call's end the waiting lists are looked at
     in which selectors of the queue stand, once for all messages."""
-    if engine.loser != queue:
-        if engine.loser != NULL:
-            lines_wake(engine, engine.loser)
-        engine.loser = queue
+    if engine.noted != queue:
+        if engine.noted != NULL:
+            source_waiters_wake(engine, engine.noted)
+        engine.noted = queue
     return 0
 
 
-cdef int lines_look(engine_t* engine) except -1:
+cdef int noted_waiters_look(engine_t* engine) except -1:
     """At the end of a call in a building block: looks at every waiting list that was woken, or may have lost a message."""
-    cdef queue_t* loser = engine.loser
-    engine.loser = NULL
-    if loser != NULL:
-        lines_wake(engine, loser)
+    cdef queue_t* noted = engine.noted
+    engine.noted = NULL
+    if noted != NULL:
+        source_waiters_wake(engine, noted)
     return woken_waiters_look(engine)
 
 
-cdef int lines_wake(engine_t* engine, queue_t* queue) except -1:
+cdef int source_waiters_wake(engine_t* engine, queue_t* queue) except -1:
     """Has the waiting lists looked at in which selectors of this queue stand. In a building block a selector may have nothing to
     take now, and something again at its end: if a list has room for any message meanwhile, it leaves that. O(selectors, and lists
     in which they stand)."""
     cdef selector_t* selector = queue.own
     while selector != NULL:
-        selector_lines_wake(engine, selector)
+        selector_waiters_wake(engine, selector)
         selector = selector.next_own
     return 0
 
 
-cdef int selector_lines_wake(engine_t* engine, selector_t* selector) except -1:
+cdef int selector_waiters_wake(engine_t* engine, selector_t* selector) except -1:
     """The same for one selector."""
     cdef waiter_t* waiter = selector.waiters
     while waiter != NULL:
@@ -482,44 +482,35 @@ cdef void overflow_changed(engine_t* engine, queue_t* queue) noexcept:
 
 cdef int wake_where_room_varies(engine_t* engine) except -1:
     """Wakes the waiting lists in ROOM_VARIES: another message waits, or one has left, and may be the one that finds room."""
+    return varying_changed(engine, True)
+
+
+cdef int varying_changed(engine_t* engine, bint is_made) except -1:
     cdef queue_t* queue = engine.lists[ROOM_VARIES]
     while queue != NULL:
-        waiters_wake(engine, queue)
+        waiters_room_changed(engine, queue, is_made)
         queue = queue.listed[ROOM_VARIES].next
     return 0
 
 
-cdef int room_used(engine_t* engine, queue_t* queue) except -1:
-    """Wakes all waiting lists for which room in `queue` counts."""
+cdef int room_changed(engine_t* engine, queue_t* queue, bint is_made) except -1:
+    """There is more room in `queue`, if `is_made`, or less: tells all waiting lists for which that counts."""
     cdef selector_t* selector
-    waiters_wake(engine, queue)
+    waiters_room_changed(engine, queue, is_made)
     if queue.overflown:
         selector = queue.sources
         while selector != NULL:
             if selector.role == OVERFLOW:
-                waiters_wake(engine, selector.source)
+                waiters_room_changed(engine, selector.source, is_made)
             selector = selector.next_same_target
-    return wake_where_room_varies(engine)
+    return varying_changed(engine, is_made)
 
 
-cdef int room_taken(engine_t* engine, queue_t* queue) except -1:
-    """A message came into `queue`. A queue that goes by priority may have its place by a message that waits for that room."""
-    cdef queue_t* varies = engine.lists[ROOM_VARIES]
-    cdef selector_t* selector
-    stands_lose(queue)
-    if queue.overflown:
-        selector = queue.sources
-        while selector != NULL:
-            if selector.role == OVERFLOW:
-                stands_lose(selector.source)
-            selector = selector.next_same_target
-    while varies != NULL:
-        stands_lose(varies)
-        varies = varies.listed[ROOM_VARIES].next
-    return 0
-
-
-cdef inline void stands_lose(const queue_t* target) noexcept:
-    """The message at which this waiting list stands may have no room now."""
+cdef inline int waiters_room_changed(engine_t* engine, queue_t* target, bint is_made) except -1:
+    """With more room the list may go on. With less, the queue with priorities whose message is next in it may have another one
+    that comes first."""
+    if is_made:
+        return waiters_wake(engine, target)
     if target.runnable.position and target.stands_in != NULL:
-        inside_loses(target.stands_in)
+        inside_invalidate(target.stands_in)
+    return 0

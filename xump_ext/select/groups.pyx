@@ -12,7 +12,7 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint32_t, uintptr_t
 
 from xump_ext.memory.slab cimport cell_put, cell_zeroed
-from xump_ext.select.credit cimport lane_wake, lines_lose, waiting_add, waiting_remove
+from xump_ext.select.credit cimport lane_wake, source_waiters_note, waiting_add, waiting_remove
 from xump_ext.select.waiting cimport Waiting
 from xump_ext.state.constants cimport BEHIND, FIELD_NONE, GROUP_BUSY, GROUP_LINE, GROUP_NONE, GROUP_STRAY, WAITING
 from xump_ext.state.envelope cimport field_text
@@ -131,7 +131,7 @@ cdef int change(engine_t* engine, entry_t* entry) except -1:
     key = <tuple> waitset.key
     other = plan.waitset_keyed((key[0], key[1], key[2], place))
     if engine.building and place & BEHIND:
-        lines_lose(engine, entry.queue)
+        source_waiters_note(engine, entry.queue)
     waiting_remove(waitset, entry)
     waiting_add(other, entry)
     plan.waitset_left(waitset)

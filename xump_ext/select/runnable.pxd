@@ -47,9 +47,9 @@ cdef inline int runnable_remove(engine_t* engine, queue_t* inside, node_t* node)
     heap_remove(&engine.runnable, node)
     return 0
 
-cdef void inside_stales(queue_t* queue) noexcept
+cdef void inside_mark_stale(queue_t* queue) noexcept
 
-cdef inline void inside_loses(queue_t* queue) noexcept:
-    """A message that waited in the queue is gone: it may have been the first."""
+cdef inline void inside_invalidate(queue_t* queue) noexcept:
+    """Another message of the queue may be the first that can go on now."""
     if queue.inside.position:
-        inside_stales(queue)        # apart, so that it costs other queues no more than the look
+        inside_mark_stale(queue)        # apart, so that it costs other queues no more than the look

@@ -24,7 +24,7 @@ cdef int inside_changed(engine_t* engine, queue_t* queue) except -1:
     return heap_set(&engine.runnable, &queue.inside, STALE)
 
 
-cdef void inside_stales(queue_t* queue) noexcept:
+cdef void inside_mark_stale(queue_t* queue) noexcept:
     if queue.inside.key != STALE:
         heap_change(&queue.engine.runnable, &queue.inside, STALE)
 

@@ -569,7 +569,7 @@ cdef struct engine_t:
     queue_t* lists[QUEUE_LISTS]
     queue_t* called          # the queue that a publish last named by its handle's own str, or NULL
     void* called_name        # that str; the handle owns it
-    queue_t* loser           # a message of it has ceased to wait in this call, in a building block; or NULL
+    queue_t* noted           # its selectors' waiting lists are looked at before the call ends, in a building block; or NULL
     heap_t runnable          # lanes and waiting lists that may go on, by the message in question
     heap_t backlogs          # queues, by the sequence of their next unrouted entry
     run_item_t* run_queue    # ring
