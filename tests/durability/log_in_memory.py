@@ -1,6 +1,7 @@
 """Durable stores in memory: a log that knows what was synced, and one that keeps records by key. What a disk would keep is in
 `LOGS`, by path."""
 
+from xump import Engine
 from xump.store_types import register_store
 from xump_ext import records
 
@@ -86,3 +87,11 @@ class KeyShelf(Shelf):
 
 register_store("log shelf", Shelf)
 register_store("key shelf", KeyShelf)
+
+
+def two_shelves(**options):
+    """An engine over two of them, `left` and `right`."""
+    engine = Engine()
+    for name in ("left", "right"):
+        engine.create_store(name, "log shelf", path=name, **options)
+    return engine

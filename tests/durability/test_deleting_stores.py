@@ -9,7 +9,9 @@ import weakref
 
 import pytest
 
-from xump import INFINITE, Closed, Conflict, Engine, always, move_to
+from tests.durability.log_in_memory import two_shelves
+from tests.durability.one_store import bodies as ready
+from xump import INFINITE, Closed, Conflict, Engine, always, move_to, where
 from xump import store_types as store
 
 ALL = [b"1", b"2", b"3", b"4"]
@@ -314,3 +316,66 @@ def test_what_expired_while_its_store_was_closed_is_not_deleted_again(tmp_path, 
         assert engine.queues["r"].ready == 0
         engine.check()
         monkeypatch.undo()
+
+
+# ---- what the other stores keep of a durable one
+
+def test_a_store_is_deleted_with_what_is_in_its_file_only(opened):
+    with opened() as engine:
+        for name in ("q1", "q2"):
+            engine.create_queue(name, store="d")
+            engine.publish_many(name, [("x", b"body", {"n": n}) for n in range(5)])
+    with opened() as engine:
+        with engine.building():
+            engine.create_queue("ram", limit=5)
+            for name in ("q1", "q2"):
+                engine.create_selector(name, when=where("n >= 0"), do=move_to("ram"), credit=10)
+        engine.delete_store("d")
+        assert list(engine.queues) == ["ram"] and engine.queues["ram"].ready == 0
+        engine.check()
+    with opened() as engine:
+        assert {name: len(found) for name, found in ready(engine).items()} == {"q1": 5, "q2": 5}
+
+
+@pytest.mark.usefixtures("empty_shelves")
+def test_nothing_goes_on_out_of_a_store_that_is_deleted():
+    with two_shelves() as engine:
+        for name, store in (("q1", "left"), ("q2", "left")):
+            engine.create_queue(name, store=store)
+        engine.create_queue("r", store="right", limit=2)
+        engine.create_selector("q1", when=always, do=move_to("r"), credit=10)
+        engine.create_selector("q2", when=always, do=move_to("r"), credit=INFINITE)
+        for name in ("q1", "q2"):
+            engine.publish_many(name, [("", b"x")] * 3)
+        engine.delete_store("left")
+        assert ready(engine) == {"r": []}
+        engine.check()
+
+
+@pytest.mark.usefixtures("empty_shelves")
+def test_what_a_deleted_store_lent_is_in_its_file_only():
+    with two_shelves() as engine:
+        engine.create_queue("l", store="left")
+        for name in ("ram", "ram2"):
+            engine.create_queue(name)
+        engine.create_selector("l", when=always, do=move_to("ram"), credit=INFINITE)
+        engine.publish("l", body=b"1")
+        engine.delete_store("left")
+        engine.create_selector("ram", when=always, do=move_to("ram2"), credit=INFINITE)
+        engine.check()
+        assert ready(engine) == {"ram": [], "ram2": []}
+    with two_shelves() as engine:
+        assert ready(engine) == {"l": [b"1"]}
+
+
+@pytest.mark.usefixtures("empty_shelves")
+def test_a_queue_in_ram_is_deleted_with_what_it_was_lent():
+    with two_shelves() as engine:
+        engine.create_queue("l", store="left")
+        engine.create_queue("ram")
+        engine.create_selector("l", when=always, do=move_to("ram"), credit=INFINITE)
+        engine.publish("l", body=b"1")
+        engine.delete_queue("ram")
+        engine.check()
+    with two_shelves() as engine:
+        assert ready(engine) == {"l": []}

@@ -11,7 +11,7 @@ import warnings
 
 import pytest
 
-from tests.durability.log_in_memory import LOGS, Shelf
+from tests.durability.log_in_memory import LOGS, Shelf, two_shelves
 from xump import (
     INFINITE, Conflict, Engine, StoreFailed, StoreFull, TransactionError, always, copy_to, deliver, discard, match, move_to,
     where,
@@ -163,13 +163,6 @@ def test_nothing_is_lost_wherever_it_is_cut(seed):
 
 
 # ---- corners
-
-def two_shelves(**options):
-    engine = Engine()
-    for name in ("left", "right"):
-        engine.create_store(name, "log shelf", path=name, **options)
-    return engine
-
 
 def test_a_transaction_lies_in_one_store():
     with two_shelves(durability="sync") as engine:

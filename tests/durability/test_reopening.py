@@ -10,7 +10,7 @@ import pytest
 
 from tests.durability.log_in_memory import LOGS
 from tests.durability.one_store import KINDS, bodies
-from tests.durability.test_durable import two_shelves
+from tests.durability.log_in_memory import two_shelves
 from xump import INFINITE, Engine, always, copy_to, default, deliver, discard, match, move_to
 from xump.durability import opening
 from xump.stores.ring import RingStore

@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from tests.durability.log_in_memory import LOGS, Shelf
+from tests.durability.log_in_memory import LOGS, Shelf, two_shelves
 from tests.durability.failing_shelf import FailingShelf, emptied, opened
+from tests.durability.one_store import bodies
 from xump import (
     INFINITE, Closed, Engine, OutcomeFlag, QueueFull, StoreCorrupt, StoreFailed, always, copy_to, deliver, field, match, move_to,
     overflow,
@@ -51,10 +52,6 @@ def crash(engine, written=()):
             store.committer.stop()
     for path, groups in left.items():
         LOGS[path] = [groups, len(groups)]
-
-
-def bodies(engine):
-    return {name: [message.body for message in queue.browse(state="ready")] for name, queue in engine.queues.items()}
 
 
 @pytest.mark.parametrize("credit", [5, INFINITE])
@@ -367,3 +364,23 @@ def test_a_queue_that_comes_is_room_for_those_in_a_line():
         engine.create_queue("other")
         engine.check()
         assert [engine.queues[name].ready for name in ("a", "t", "other")] == [0, 1, 3]
+
+
+def no_disk(*_):
+    raise OSError(5, "the disk is gone")
+
+
+def test_a_failed_store_takes_no_other_one_with_it():
+    engine = two_shelves(durability="sync")
+    for name, store in (("l", "left"), ("l2", "left"), ("r", "right")):
+        engine.create_queue(name, store=store)
+    engine.create_selector("r", when=always, do=move_to("l"), credit=INFINITE)
+    engine.stores["right"].backend.sync = no_disk
+    with pytest.raises(StoreFailed):
+        engine.publish("r")
+    for id in (1, 2, 3):
+        assert engine.publish("l2") == id and engine.queues["l2"].durable_id == id
+    engine.check()
+    assert engine.delete_store("left") and engine.delete_store("right")
+    engine.check()
+    engine.close()

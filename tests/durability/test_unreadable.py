@@ -3,7 +3,7 @@
 import pytest
 
 from tests.durability.failing_shelf import FailingShelf, emptied, opened
-from xump import always, deliver, field, match, move_to
+from xump import Engine, always, deliver, field, match, move_to, where
 from xump.durability import opening
 
 BODY = b"%d" + bytes(3800)      # the stores read 4096 bytes at once: the whole of one message, not of the next one
@@ -337,3 +337,23 @@ def test_what_expired_unread_does_not_move_on_at_the_release(clock):
         engine.tick()
         engine.selectors[1].grant(5)
         find(engine, engine.queues["a"])
+
+
+def test_a_message_that_cannot_be_read_holds_up_nobody_else(tmp_path, caplog):
+    path = tmp_path / "ring"
+    with Engine() as engine:
+        engine.create_store("d", "ring", path=str(path))
+        engine.create_queue("q", store="d")
+        engine.publish_many("q", [("x", b"BODY%d" % n * 10, {"n": n}) for n in range(5)])
+    with Engine() as engine:
+        engine.create_store("d", "ring", path=str(path))
+        at = path.read_bytes().index(b"BODY2" * 10)
+        with path.open("r+b") as file:
+            file.seek(at)
+            file.write(b"X")
+        engine.create_queue("ram")
+        with engine.building():
+            engine.create_selector("q", when=where("n >= 0"), do=deliver("d"), credit=10)
+        assert engine.publish("ram") == 1
+        assert engine.queues["q"].held and "damaged" in caplog.text
+        engine.check()

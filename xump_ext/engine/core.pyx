@@ -52,7 +52,8 @@ from xump_ext.route.oldest cimport first_free
 from xump_ext.route.replies cimport Request
 from xump_ext.route.requeue cimport expire_in_room, mark_returned
 from xump_ext.route.holding cimport hold, wake_everything
-from xump_ext.route.routing cimport go_on, keep_unmatched, run
+from xump_ext.route.routing cimport go_on, run
+from xump_ext.route.unmatched cimport keep_unmatched
 from xump_ext.select.credit cimport can_take, selector_idle, selector_waiters_wake, selector_wake
 from xump_ext.state.constants cimport (
     BOUND, BROKEN, CLOSED, DELAYED, FORKED, IDLE, NEW, OVERFULL, REASON_HOPS, UNLIMITED, UNROUTED, WAITING,

@@ -4,7 +4,7 @@ from libc.stdint cimport uint64_t, uintptr_t
 
 from xump_ext.route.due cimport something_is_due
 from xump_ext.state.constants cimport DIRTY, OVERFULL
-from xump_ext.state.graph cimport engine_t, queue_t
+from xump_ext.state.graph cimport engine_t
 
 cdef int run(engine_t* engine) except -1
 
@@ -20,5 +20,3 @@ cdef inline int go_on(engine_t* engine) except -1:
     if engine.building == 0:
         engine.run_start = engine.sequence + 1
     return 0
-
-cdef int keep_unmatched(queue_t* queue) except -1

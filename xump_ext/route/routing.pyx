@@ -17,7 +17,7 @@ A run looks only at what the ledger left behind: lanes and waiting lists in `run
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.log.append cimport log_hands
-from xump_ext.log.fences cimport log_mark, log_routed
+from xump_ext.log.fences cimport log_routed
 from xump_ext.log.room cimport letters_forget
 from xump_ext.log.writer cimport touch
 from xump_ext.memory.heap cimport heap_remove, heap_root, heap_t, node_t
@@ -26,13 +26,14 @@ from xump_ext.route.due cimport delay_ends, do_due, something_is_due
 from xump_ext.route.gather cimport gather_dirty, may_act, parked_look, parked_place, rematch_returned, run_queue_postpone
 from xump_ext.route.holding cimport wake_everything
 from xump_ext.route.inside cimport inside_look
-from xump_ext.route.ledger cimport dead_letter, letters_would_take, take
+from xump_ext.route.ledger cimport take
 from xump_ext.route.requeue cimport expire_in_room
 from xump_ext.route.ready cimport leave_ready
 from xump_ext.route.settling cimport PROCESSED, settle
 from xump_ext.route.oldest cimport drop_oldest
 from xump_ext.route.replies cimport hand_out_replies
 from xump_ext.route.transit cimport route_through
+from xump_ext.route.unmatched cimport route_unmatched
 from xump_ext.select.credit cimport (
     clause_wake, has_room, lane_wake, noted_waiters_look, selector_wake, waiters_look, waiters_next, waiters_wake,
     waiting_add, waiting_remove, wake_where_room_varies,
@@ -41,18 +42,16 @@ from xump_ext.select.lanes cimport lane_close, lane_oldest, waitset_waited
 from xump_ext.select.plan cimport Plan, prefetch_known, prefetch_known_copy, prefetch_known_route
 from xump_ext.select.round_robin cimport choose, choose_one, choose_waiting, is_idle
 from xump_ext.select.runnable cimport STALE, lane_key, parked_key, runnable_remove, waiters_key
-from xump_ext.select.unrouted cimport apart_remove, backlog_forward, kept_add
+from xump_ext.select.unrouted cimport backlog_forward
 from xump_ext.state.constants cimport (
-    BROKEN, DEFAULTED, INSIDE, KEPT_BEFORE, KEPT_NEVER, LANE, LOGGED_NOTHING, NEVER, OVERFULL, PARKED, REASON_UNROUTABLE,
-    ROOM_VARIES, SUSPENDED, UNLIMITED, WAITERS,
+    BROKEN, DEFAULTED, INSIDE, LANE, OVERFULL, PARKED, ROOM_VARIES, UNLIMITED, WAITERS,
 )
 from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.group_line cimport is_behind
-from xump_ext.state.graph cimport clause_t, entry_t, lane_t, route_t, run_item_t, selector_t, visited_t, waitset_t
+from xump_ext.state.graph cimport clause_t, entry_t, lane_t, queue_t, route_t, run_item_t, selector_t, visited_t, waitset_t
 from xump_ext.state.lazy_content cimport content_at, content_needed, is_loaded
-from xump_ext.state.returned_heap cimport returned_merge
 from xump_ext.state.run_queue cimport (
-    RUN_QUEUE_KEPT, end_visited, forget_suspended, parked_forget, run_queue_reserve, run_queue_shrink, suspend, suspended_visited,
+    RUN_QUEUE_KEPT, end_visited, parked_forget, run_queue_reserve, run_queue_shrink, suspend, suspended_visited,
 )
 from xump_ext.state.visited cimport visited_new, visited_release, visited_share
 
@@ -462,61 +461,6 @@ cdef int uncommon_routed(entry_t* entry) except -1:
         if entry.queue.hands_unsaid:
             log_hands(entry.queue)
     return 0
-
-
-cdef int route_unmatched(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
-    """No selector matches the entry: it is dead-lettered, dropped, or kept until one does (rule 6, amended).
-
-    A message that waited when the engine was quiet is never dropped for that, nor because the dead letter queue has no room.
-    """
-    cdef queue_t* queue = entry.queue
-    if queue.keeps_unmatched or (entry.extra != NULL and entry.extra.kept != KEPT_NEVER) or (
-
-            has_waited(engine, entry) and not letters_would_take(engine, entry)):
-        if entry.flags & SUSPENDED:
-            forget_suspended(engine, entry)
-        if visited != NULL:
-            suspend(engine, entry, visited)
-        kept_add(entry)
-        return log_mark(entry) if queue.durable and entry.extra.logged == LOGGED_NOTHING else 0
-    if not queue.has_warned and not letters_would_take(engine, entry):
-        queue.has_warned = True
-        (<list> engine.user_errors).append(((<object> queue.handle).name, <object> content_at(entry).address))
-    leave_ready(engine, entry)
-    return dead_letter(engine, entry, REASON_UNROUTABLE, None, visited)
-
-
-cdef int keep_unmatched(queue_t* queue) except -1:
-    """Selectors that came in this building block, or queues, have the kept messages of the queue tried at its end. Those that
-    none of them matches are kept again at once, so that `get` gives them. O(messages that were kept)."""
-    cdef Plan plan = <Plan> queue.plan
-    cdef entry_t* entry
-    cdef entry_t* next
-    cdef uint32_t rank
-    if not queue.active or queue.held or queue.apart == NULL or queue.apart.count == 0:
-        return 0
-    plan.extend_pending()
-    for rank in range(queue.top_priority + 1):
-        returned_merge(&queue.apart.levels[rank])
-        entry = queue.apart.levels[rank].head
-        while entry != NULL:
-            next = entry.next
-            if entry.extra != NULL and entry.extra.kept == KEPT_BEFORE and is_unmatched(plan, entry):
-                apart_remove(entry)
-                kept_add(entry)
-            entry = next
-    return 0
-
-
-cdef bint is_unmatched(Plan plan, entry_t* entry) except -1:
-    return plan.route(entry).slot_count == 0 and (not plan.defaults or plan.defaults_route(entry).slot_count == 0)
-
-
-cdef bint has_waited(const engine_t* engine, const entry_t* entry) noexcept:
-    """Whether it was ready already when the engine became quiet."""
-    if entry.extra != NULL and entry.extra.delayed_until != NEVER:
-        return entry.extra.ended.quiets != engine.quiets
-    return entry.sequence < engine.run_start
 
 
 cdef int route_parked(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
