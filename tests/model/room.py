@@ -1,9 +1,10 @@
 """Room in queues, and the selectors that stand in line for it (rule 1, decision 4)."""
 
+from tests.model import due
 from tests.model.entries import READY, Entry, Message
 from tests.model.matching import makes, names_target, target_of
 from tests.model.order import may_take
-from tests.model.told import store_takes
+from tests.model.told import passes_due, store_takes
 from tests.model.windows import Window, line_of, lines
 from xump.actions import Field
 
@@ -79,7 +80,11 @@ def has_room(engine, queue, message, leaving=None, *, pushes=False, delayed=Fals
     """Whether the queue can take the message: it is below its limits, or its overflow selector takes it; or it drops its oldest
     ones, and the message may push (a publish, a COPY or a dead letter may). In a store that has room; not `asks`: that is known.
     `copier`: the selector that copies it. `dead`: a dead letter, which begins anew."""
-    fits = is_below_limit(engine, queue, leaving) or (not delayed and overflow_can_take(engine, queue, message, leaving))
+    fits = is_below_limit(engine, queue, leaving)
+    if not fits and not delayed and overflow_can_take(engine, queue, message, leaving):
+        fits = True
+        if queue.durable and any(due.is_past(engine, entry) for entry in counted(queue) if entry is not leaving):
+            passes_due(engine)
     fits = fits or (pushes and drops(queue))
     return fits and (not asks or store_takes(
         engine, queue, message, "push" if pushes else "wait", copier, dead, None if leaving is None else leaving.queue))

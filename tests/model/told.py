@@ -53,6 +53,7 @@ class Told:
         self.answered = []              # messages for whose dead letters the call needs room
         self.arrivals = []              # messages that the model has put into queues
         self.pushed = {True: set(), False: set()}       # what was to enter a queue at once, and did or did not
+        self.passed_due = False         # whether an overflow selector took a message since its queue had not yet lost what is due
 
     def had_room_by(self, moment):
         """Whether the next of the runs before the call's own work was a part of this moment in the past: what entered says so."""
@@ -170,6 +171,12 @@ def comes_later(engine, queue, message):
 def let_in(engine, message):
     """See `Told.let_in`."""
     return nullcontext() if engine.told is None else engine.told.let_in(message)
+
+
+def passes_due(engine):
+    """See `Told.passed_due`. The store may have had room for it only when that was gone; then it entered as any other."""
+    if engine.told is not None:
+        engine.told.passed_due = True
 
 
 def store_takes(engine, queue, message, what, copier=None, dead=False, source=None):
