@@ -86,8 +86,7 @@ def has_room(engine, queue, message, leaving=None, *, pushes=False, delayed=Fals
         if queue.durable and any(due.is_past(engine, entry) for entry in counted(queue) if entry is not leaving):
             passes_due(engine)
     fits = fits or (pushes and drops(queue))
-    return fits and (not asks or store_takes(
-        engine, queue, message, "push" if pushes else "wait", copier, dead, None if leaving is None else leaving.queue))
+    return fits and (not asks or store_takes(engine, queue, message, "push" if pushes else "wait", copier, dead, leaving))
 
 
 def drops(queue):

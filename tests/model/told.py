@@ -106,10 +106,10 @@ class Told:
         assert came.number is not None, f"a message without a number: {message}"
         return queue.next_id <= self.way(queue).last_id and self.entered.get((queue.name, queue.next_id)) == came
 
-    def takes(self, engine, queue, message, what, copier=None, dead=False, source=None):
+    def takes(self, engine, queue, message, what, copier=None, dead=False, leaving=None):
         """Whether the message has entered the durable queue as the next one: of those that are alike the copy that this selector
         makes, or the dead letter, or neither."""
-        if self.has_entered(engine, queue, message, dead) and not self.expires_next(source, message) and (
+        if self.has_entered(engine, queue, message, dead) and not self.expires_next(leaving) and (
                 copier is None or self.now.copied.get(copier.id, INFINITY) > copier.copied):        # it may be gone
             self.note(queue, message, what, True)
             return True
@@ -118,9 +118,9 @@ class Told:
             self.lacked.append((what, queue.store, message))
         return False
 
-    def expires_next(self, source, message):
+    def expires_next(self, entry):
         """Whether the message expires where it is and is not moved: its dead letter may look as it would."""
-        return source is not None and (source.name, number_of(message.body), "expired") in self.ends[self.ended : self.now.ends]
+        return entry is not None and (entry.queue.name, entry.id, "expired") in self.ends[self.ended : self.now.ends]
 
     def note(self, queue, message, what, entered):
         if what == "push":
@@ -140,7 +140,7 @@ class Told:
 
     def ends_next(self, entry, reason):
         """Whether this message ends for its time, or its delivery limit, as the next one that does."""
-        return self.ended < self.now.ends and self.ends[self.ended] == (entry.queue.name, number_of(entry.message.body), reason)
+        return self.ended < self.now.ends and self.ends[self.ended] == (entry.queue.name, entry.id, reason)
 
     def was_duplicate(self, queue):
         """Whether one more row was a duplicate of a message of the queue."""
@@ -179,7 +179,7 @@ def passes_due(engine):
         engine.told.passed_due = True
 
 
-def store_takes(engine, queue, message, what, copier=None, dead=False, source=None):
-    """Whether the store of the queue has room for the message. `what` would be done with it otherwise: it would "wait". `source`:
-    the queue that it leaves for that."""
-    return engine.told is None or not queue.durable or engine.told.takes(engine, queue, message, what, copier, dead, source)
+def store_takes(engine, queue, message, what, copier=None, dead=False, leaving=None):
+    """Whether the store of the queue has room for the message. `what` would be done with it otherwise: it would "wait". `leaving`:
+    its entry in the queue that it leaves for that."""
+    return engine.told is None or not queue.durable or engine.told.takes(engine, queue, message, what, copier, dead, leaving)

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from functools import wraps
 
-from tests.model.entries import bounced, number_of
+from tests.model.entries import bounced
 from xump import register_rewriter
 from xump.workloads import TIGHT
 
 ENDS = []
-"""(queue, number, reason) of messages that ended for their time or their delivery limit, in the order in which rewriters were
+"""(queue, id, reason) of messages that ended for their time or their delivery limit, in the order in which rewriters were
 called."""
 
 
@@ -34,7 +34,7 @@ def noting(function):
     @wraps(function)
     def rewriter(message, death):
         if message.id and death.reason in ("expired", "delivery-limit"):
-            ENDS.append((death.queue, number_of(message.body), death.reason))
+            ENDS.append((death.queue, message.id, death.reason))
         return function(message, death)
     return rewriter
 
