@@ -180,6 +180,6 @@ def passes_due(engine):
 
 
 def store_takes(engine, queue, message, what, copier=None, dead=False, leaving=None):
-    """Whether the store of the queue has room for the message. `what` would be done with it otherwise: it would "wait". `leaving`:
-    its entry in the queue that it leaves for that."""
+    """Whether the store of the queue has room for the message. `what` would be done with it otherwise: it would "wait".
+    `leaving`: its entry in the queue that it leaves for that."""
     return engine.told is None or not queue.durable or engine.told.takes(engine, queue, message, what, copier, dead, leaving)
