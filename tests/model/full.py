@@ -86,6 +86,8 @@ class FullWorld(World):
         told = self.model.told = self.hearing.told(error, result, self.refused_publishers(result))
         self.tellings.append(told)
         modelled = self.result_of(call, 0)
+        if error is not None:
+            self.model.tick()
         if self.note.startswith("transact(") and {modelled[0], error} == {xump.QueueFull, xump.QueueNotFound}:
             modelled = error, result        # the first of the two is not told: a dead letter may have found room before
         told.end(self.model)
