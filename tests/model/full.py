@@ -115,11 +115,12 @@ class FullWorld(World):
             self.note, self.asked = note, asked
 
     def is_undecided(self):
-        """Records do not tell twins apart: copies of a message that are alike, of which only one found room. Nor do they tell
-        whether a message entered before or after another one expired in its full queue: its overflow selector takes it before."""
+        """Records do not tell twins apart: copies of a message that are alike, of which only one found room. Nor do they tell all
+        of what came first: whether a message entered before or after another one had expired in its full queue, where an overflow
+        selector takes it before; whether an urgent one went before one that waits, which it does if there is room for that."""
         arrivals = () if self.model.told is None else self.model.told.arrivals      # None: it was just opened again
         twins = Counter((number_of(m.body), m.address, m.hops) for m in (*self.live, *arrivals))
-        undecided = max(twins.values(), default=0) > 1 or any(told.has_twins() or told.passed_due for told in self.tellings)
+        undecided = max(twins.values(), default=0) > 1 or any(told.has_twins() or told.guessed for told in self.tellings)
         self.met["undecided"] += undecided
         return undecided
 

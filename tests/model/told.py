@@ -53,7 +53,7 @@ class Told:
         self.answered = []              # messages for whose dead letters the call needs room
         self.arrivals = []              # messages that the model has put into queues
         self.pushed = {True: set(), False: set()}       # what was to enter a queue at once, and did or did not
-        self.passed_due = False         # whether an overflow selector took a message since its queue had not yet lost what is due
+        self.guessed = False            # whether the model had to guess what came first
 
     def had_room_by(self, moment):
         """Whether the next of the runs before the call's own work was a part of this moment in the past: what entered says so."""
@@ -175,10 +175,10 @@ def let_in(engine, message):
     return nullcontext() if engine.told is None else engine.told.let_in(message)
 
 
-def passes_due(engine):
-    """See `Told.passed_due`. The store may have had room for it only when that was gone; then it entered as any other."""
+def guess(engine):
+    """The model guesses what came first."""
     if engine.told is not None:
-        engine.told.passed_due = True
+        engine.told.guessed = True
 
 
 def store_takes(engine, queue, message, what, copier=None, dead=False, leaving=None):
