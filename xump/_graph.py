@@ -6,7 +6,6 @@ changes under the build lock, one change at a time; arguments are checked before
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -29,7 +28,7 @@ from xump._arguments import (
 )
 from xump._mappings import Registry, SelectorRegistry
 from xump._meta import first_items
-from xump._names import name_of
+from xump._names import name_of, what_is_there
 from xump._queue_properties import DEFAULTS, NAMES, check_staged, check_transit, checked_properties, differing
 from xump._windows import Windows
 from xump.actions import Action, Field
@@ -67,13 +66,11 @@ class Graph(Windows):
     """The part of `xump.Engine` that creates and deletes stores, queues and selectors."""
 
     def _begin_graph(self) -> None:
-        self._build_lock = threading.RLock()
         self._patience = Patience()
         self._stores["ram"] = ram = Store("ram", "ram", {})
         ram._engine = self
         self._last_selector = 0
         self._last_queue = 0
-        self._reopened: list[Queue] = []        # held since their store was opened
         self._alarms: dict[Any, Any] = {}       # of `xump.aio`: who does what falls due, by loop
         self._destinations: set[str] | None = set()     # to which selectors ever delivered; None: to any
         self._warned_of: set[str] = set()               # destinations to which none did
@@ -132,7 +129,7 @@ class Graph(Windows):
         """
         name, type = name_of(name, "store name"), name_of(type, "store type")
         self._check_open()
-        with self._build_lock:
+        with self._graph_lock:
             store: Store | None = self._stores.get(name)
             if store is not None:
                 if not store.was_made_with(type, options):
@@ -147,6 +144,10 @@ class Graph(Windows):
             store._engine = self
             if store.committer is not None:
                 engines_with_stores.add(cast("Engine", self))
+                if self.closed:         # meanwhile, by another thread, which need not have seen the store
+                    engines_with_stores.discard(cast("Engine", self))
+                    store.committer.abandon()
+                    self._check_open()
             return store
 
     def create_queue(
@@ -256,7 +257,7 @@ class Graph(Windows):
             check_transit(store_name, properties)
             check_staged(properties)
         self._check_open()
-        with self._build_lock:
+        with self._graph_lock:
             if store_name not in self._stores:
                 raise StoreNotFound(f"no store {store_name!r}; there are {', '.join(map(repr, self._stores))}")
             if name in self._queues:
@@ -360,7 +361,7 @@ class Graph(Windows):
             name = name_of(name, "selector name")
         begin = start if start in ("current", "tail") else 1 if start == "head" else start_of(start, "'head', 'tail', 'current'")
         self._check_open()
-        with self._build_lock:
+        with self._graph_lock:
             queue = self._queue(source, "source")
             shared = None if window is None else self._window(window)
             created = (queue.name, when, do, credit, enabled, seconds_of(timeout_ns), rank, ahead,
@@ -412,7 +413,7 @@ class Graph(Windows):
 
     def _enable(self, selector: Selector, enabled: bool) -> None:
         self._check_open()
-        with self._build_lock:
+        with self._graph_lock:
             if enabled and isinstance(selector.when, Role) and not selector.enabled:
                 self._check_single(selector.source, selector.when.name, True)
             super()._enable(selector, enabled)
@@ -446,7 +447,7 @@ class Graph(Windows):
         if not isinstance(name, (str, Queue)):
             raise TypeError(f"a queue is named by a str or given as a Queue, got {type(name).__name__}")
         self._check_open()
-        with self._build_lock:
+        with self._graph_lock:
             queue = self._queues.get(name)
             if queue is None or (isinstance(name, Queue) and queue is not name):
                 self.tick()
@@ -484,7 +485,7 @@ class Graph(Windows):
             raise TypeError(f"a selector is given as a Selector or by its id, an int, got {type(selector).__name__}")
         check_bool("recall", recall)
         self._check_open()
-        with self._build_lock:
+        with self._graph_lock:
             found = self._selectors.get(selector)
             if found is None or (isinstance(selector, Selector) and found is not selector):
                 self.tick()
@@ -521,7 +522,7 @@ class Graph(Windows):
         if not isinstance(name, (str, Store)):
             raise TypeError(f"a store is named by a str or given as a Store, got {type(name).__name__}")
         self._check_open()
-        with self._build_lock:
+        with self._graph_lock:
             store = self._stores.get(str(name) if isinstance(name, Store) else name)
             if store is None or (isinstance(name, Store) and store is not name):
                 return False
@@ -553,7 +554,8 @@ class Graph(Windows):
         queue: Queue | None = self._queues.get(name)
         if queue is None or (isinstance(name, Queue) and queue is not name):
             text = name.name if isinstance(name, Queue) else str.__str__(name)
-            hint = "" if text in self._queues else "; create it first"
+            hint = "" if text in self._queues else what_is_there(text, list(self._queues)).replace(
+                "; there is none", "; create it first")
             raise QueueNotFound(f"{what}: no queue {text!r} in this engine{hint}")
         return queue
 

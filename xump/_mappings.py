@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, Protocol, TypeVar
 
+from xump._names import what_is_there
 from xump.errors import NotFound
 
 Key = TypeVar("Key")
@@ -34,7 +35,7 @@ class Registry(Mapping[Key, Thing]):
             return self._things[key]
         except KeyError:
             self._check_open()
-            raise self._missing(f"no {self._what} {key!r} in this engine") from None
+            raise self._missing(f"no {self._what} {key!r} in this engine{what_is_there(key, list(self._things))}") from None
 
     def __contains__(self, key: object) -> bool:
         return key in self._things

@@ -6,7 +6,13 @@ a member of `enum.StrEnum` is its value.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 from xump.limits import address_bytes_max
+
+SHOWN_MAX = 8
+"""So many names are in an error that says what is there."""
 
 REPLIES = "xump.replies"
 """The queue to which replies to requests come. An engine makes it by itself."""
@@ -36,6 +42,19 @@ def name_of(value: object, what: str) -> str:
     if len(text) > address_bytes_max // 4 and len(text.encode()) > address_bytes_max:
         raise ValueError(f"{what} has {len(text.encode())} bytes, allowed are {address_bytes_max}")
     return text
+
+
+def what_is_there(name: object, names: Iterable[object]) -> str:
+    """The end of an error like "no queue 'jbos' in this engine": the name that was meant perhaps, or those that there are."""
+    there = list(names)
+    like = get_close_matches(name, [other for other in there if isinstance(other, str)], 1) if isinstance(name, str) else []
+    if like:
+        return f"; did you mean {like[0]!r}?"
+    if not there:
+        return "; there is none"
+    shown = ", ".join(map(repr, there[:SHOWN_MAX]))
+    return f"; there {'is' if len(there) == 1 else 'are'} {shown}" + (
+        f" and {len(there) - SHOWN_MAX:,} more" if len(there) > SHOWN_MAX else "")
 
 
 def surrogate_in(text: str) -> int | None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from xump._arguments import check_timeout
 from xump._names import REPLIES
 from xump._taking import Taking
-from xump.errors import RequestTimeout, StoreFull
+from xump.errors import Conflict, RequestTimeout, StoreFull
+from xump_ext.engine.core import Core
 
 if TYPE_CHECKING:
     from xump.queue import Queue
@@ -86,26 +87,31 @@ class Requesting(Taking):
     def _replies(self) -> Queue:
         """The queue to which replies come; it is made when it is first needed."""
         replies: Queue | None = self._queues.get(REPLIES)
-        return self.create_queue(REPLIES) if replies is None else replies
+        if replies is None:
+            return self.create_queue(REPLIES)
+        if replies.staged or replies.transit:
+            kind = "staged" if replies.staged else "a transit queue"
+            raise Conflict(f"queue {REPLIES!r} is {kind}, and keeps no replies: delete it; the engine makes one that does")
+        return replies
 
     def _publish_waiting(self, timeout: float | None, queue: str | Queue, *given: Any) -> int:
         """`publish` with a `timeout`: it waits for room. `given`: the other arguments, in order."""
         check_timeout(timeout)
         if self._is_building():
             return self._publish_at_once(queue, *given)
-        publisher, still_waits = self._until_in(timeout, lambda: self._publish_later(None, queue, *given))
+        publisher, still_waits = self._until_in(timeout, lambda held: self._publish_later(held, None, queue, *given))
         return self._publish_no_longer(publisher, still_waits, queue, *given)
 
     def _commit_waiting(self, timeout: float | None, transaction: Transaction) -> None:
         """Carry out a transaction of publishes into one queue, and changes of maps, as soon as there is room for all of it."""
         if self._is_building():
             return self._commit(transaction)
-        publisher, still_waits = self._until_in(timeout, lambda: self._commit_later(None, transaction))
+        publisher, still_waits = self._until_in(timeout, lambda held: self._commit_later(held, None, transaction))
         if publisher.error is not None:
             raise publisher.error
         return self._commit(transaction) if still_waits else None
 
-    def _until_in(self, timeout: float | None, begin: Callable[[], Publisher]) -> tuple[Publisher, bool]:
+    def _until_in(self, timeout: float | None, begin: Callable[[list[Publisher]], Publisher]) -> tuple[Publisher, bool]:
         """Wait until a publisher has entered, or cannot. Returns it, and whether it still waited when the time was over.
 
         The call that would let it in may be one that cleans no store (`not_waiting`), and so find the store full: then this
@@ -113,15 +119,20 @@ class Requesting(Taking):
         """
         end = None if timeout is None else time.monotonic() + timeout
         while True:
-            publisher = begin()
-            waited = publisher.waits
+            held: list[Publisher] = []
             try:
+                publisher = begin(held)
+                waited = publisher.waits
                 if waited:
                     self._sleep(publisher, None if end is None else max(end - time.monotonic(), 0.0))
             finally:
-                still_waits = publisher.waits and self._publish_no_more(publisher)
+                still_waits = self._still_waits(held)
             if not (waited and isinstance(publisher.error, StoreFull)):
                 return publisher, still_waits
+
+    def _still_waits(self, held: list[Publisher]) -> bool:
+        """Whether the publisher still waited; it does not any more."""
+        return any(publisher.waits and self._publish_no_more(publisher) for publisher in held)
 
     def _publish_no_longer(self, publisher: Publisher, still_waits: bool, queue: str | Queue, *given: Any) -> int:
         """The result of a publish whose wait is over. If it `still_waits` and nobody refused it, the engine was in a building
@@ -135,7 +146,7 @@ class Requesting(Taking):
         message_id: str | None, correlation_id: str | None, delay: float | None, at: Moment | None, ttl: float | None,
         expires: Moment | None, priority: int,
     ) -> int:
-        """`publish` without waiting."""
-        return self.publish(
-            queue, address, body, headers, reply_to=reply_to, message_id=message_id, correlation_id=correlation_id, delay=delay,
-            at=at, ttl=ttl, expires=expires, priority=priority)
+        """`publish` without waiting, also where a subclass has another default."""
+        return Core.publish(
+            self, queue, address, body, headers, reply_to=reply_to, message_id=message_id, correlation_id=correlation_id,
+            delay=delay, at=at, ttl=ttl, expires=expires, priority=priority)

@@ -9,7 +9,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, TypeAlias
 
-from xump._arguments import COUNT_MAX, check_count, check_timeout, checked_destination, queue_name
+from xump._arguments import COUNT_MAX, check_count, check_timeout, checked_destination
 from xump._graph import Graph
 from xump.errors import Closed, QueueNotFound, SelectorNotFound
 from xump_ext.arrow.batch import DeliveryBatch, take_batch
@@ -33,7 +33,6 @@ class Taking(Graph):
 
     _warned_of_held = False
     _warned_of_acks = False
-    _builders: dict[int, int]
     _found_nothing = 0
     """How many calls found nothing to take."""
 
@@ -141,7 +140,8 @@ class Taking(Graph):
         resize
         """
         check_timeout(timeout)
-        handle = self.queues[queue_name(queue, "queue")]
+        self._check_open()
+        handle = self._queue(queue, "queue")
         delivery = self._get(handle)
         if delivery is None and timeout != 0 and not self._is_building():
             delivery = self._wait(lambda: self._get(handle), handle, timeout)
@@ -221,8 +221,8 @@ class Taking(Graph):
         ...     len(engine.browse_batch("jobs")), engine.queues["jobs"].ready
         (1, 1)
         """
-        found = self.queues[queue_name(queue, "queue")]
-        return found.browse_batch(start, state=state, where=where, limit=limit, reverse=reverse)
+        self._check_open()
+        return self._queue(queue, "queue").browse_batch(start, state=state, where=where, limit=limit, reverse=reverse)
 
     def _checked_taking(self, destination: Destinations, timeout: object) -> str | tuple[str, ...] | None:
         # The usual arguments are checked without a call: this runs for every `take`.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 
 from xump._arguments import COUNT_MAX, check_count, check_same
@@ -16,7 +15,6 @@ from xump_ext.engine.core import Core
 class Windows(Core):
     """The part of `xump.Engine` that creates and deletes windows which selectors share."""
 
-    _build_lock: threading.RLock
     _last_window = 0
 
     @property
@@ -63,7 +61,7 @@ class Windows(Core):
         if name is not None:
             name = name_of(name, "window name")
         self._check_open()
-        with self._build_lock:
+        with self._graph_lock:
             if name in self._windows:
                 found: Window = self._windows[name]
                 if credit != found._first:
@@ -91,7 +89,7 @@ class Windows(Core):
         if not isinstance(window, (str, Window)):
             raise TypeError(f"a window is named by a str or given as a Window, got {type(window).__name__}")
         self._check_open()
-        with self._build_lock:
+        with self._graph_lock:
             found = self._windows.get(window if isinstance(window, str) else window.name)
             if found is None or (isinstance(window, Window) and found is not window):
                 self.tick()

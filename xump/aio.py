@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from xump._aio_wait import wait
-from xump._arguments import check_timeout, queue_name
+from xump._arguments import check_timeout
 from xump._requests import no_reply
 from xump.errors import StoreFull
 
@@ -140,7 +140,8 @@ async def get(engine: Engine, queue: str | Queue, *, timeout: float | None = 0.0
     delivery = engine.get(queue)
     if delivery is not None or not _may_wait(engine, timeout):
         return delivery
-    handle = engine.queues[queue_name(queue, "queue")]
+    engine._check_open()
+    handle = engine._queue(queue, "queue")
     return await wait(engine, lambda: engine._get(handle), handle, timeout)
 
 
@@ -201,14 +202,15 @@ async def publish(
     now = asyncio.get_running_loop().time
     end = None if timeout is None else now() + timeout
     while True:
-        publisher = engine._publish_later(_nobody, queue, *given)
-        waited = publisher.waits
+        held: list[Publisher] = []
         try:
+            publisher = engine._publish_later(held, _nobody, queue, *given)
+            waited = publisher.waits
             if waited:
                 left = None if end is None else max(end - now(), 0.0)
                 await wait(engine, partial(_let_in, engine, publisher), (("room", id(publisher)),), left, publisher)
         finally:
-            still_waits = publisher.waits and engine._publish_no_more(publisher)
+            still_waits = engine._still_waits(held)
         if not (waited and isinstance(publisher.error, StoreFull)):     # else the call that let it in cleaned no store
             return engine._publish_no_longer(publisher, still_waits, queue, *given)
 

@@ -8,7 +8,6 @@ deliveries, `xump._requests` waits for replies, `xump._durable` waits for disks,
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -22,6 +21,7 @@ from xump.durability.committer import uninterrupted
 from xump.transaction import Transaction
 from xump_ext.arrow.batch import publish_batch
 from xump_ext.check.laws import check_laws
+from xump_ext.engine.building_block import BuildingBlock
 from xump_ext.memory.own_methods import own_methods
 
 if TYPE_CHECKING:
@@ -30,34 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("xump")
 logger.addHandler(logging.NullHandler())
-
-
-class BuildingBlock:
-    """The result of `Engine.building`. A class and not a generator: a block costs half of one."""
-
-    __slots__ = ("_engine", "_thread")
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._thread = 0        # the one that entered; it may be left in another one
-
-    def __enter__(self) -> None:
-        engine = self._engine
-        if self._thread:
-            raise RuntimeError("this building block was entered already; call engine.building() for each block")
-        engine._building(1)
-        self._thread = thread = threading.get_ident()
-        engine._builders[thread] = engine._builders.get(thread, 0) + 1
-
-    def __exit__(self, *_: object) -> None:
-        engine, thread = self._engine, self._thread
-        depth = engine._builders[thread] - 1
-        if depth:
-            engine._builders[thread] = depth
-        else:
-            del engine._builders[thread]
-        if not engine.closed:
-            engine._building(-1, engine._reopened)
 
 
 class Engine(Staged):
@@ -97,7 +69,6 @@ class Engine(Staged):
         if dead_letter is not None:
             dead_letter = queue_name(dead_letter, "dead_letter")
         self._configure(None if clock is time.time_ns else clock, hop_limit, dead_letter)
-        self._builders: dict[int, int] = {}     # threads in building blocks, and how deep
         self._begin_graph()
         open_engines.add(self)
 

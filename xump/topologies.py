@@ -114,7 +114,7 @@ class _Topology:
 
     def _join(self, recipient: str, when: Condition, do: Action, supply: Credit, outlet: Credit) -> Recipient:
         engine, recipient = self.engine, name_of(recipient, "recipient")
-        with engine.building(), engine._build_lock:
+        with engine.building(), engine._graph_lock:
             if recipient in engine.queues:
                 raise Conflict(f"{recipient!r} cannot join {self.name!r}: there is a queue of that name already")
             queue = engine.create_queue(recipient, auto_delete=True)

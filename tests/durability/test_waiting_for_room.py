@@ -81,14 +81,14 @@ def test_it_enters_once_if_another_call_lets_it_in_meanwhile(engine, cleaning, e
 
 
 def publisher(engine):
-    return engine._publish_later(lambda: None, "jobs", "late", b"", *[None] * 8, 0)
+    return engine._publish_later([], lambda: None, "jobs", "late", b"", *[None] * 8, 0)
 
 
 def committer(engine):
     transaction = Transaction(engine)
     transaction.__enter__()
     transaction.publish("jobs", "late")
-    return engine._commit_later(lambda: None, transaction)
+    return engine._commit_later([], lambda: None, transaction)
 
 
 @pytest.mark.parametrize("begin", [publisher, committer])
@@ -136,7 +136,7 @@ def test_each_moment_has_its_own_time_though_a_store_is_cleaned_in_between(tmp_p
         with committer._turn:       # its thread does not say how much room there really is
             committer._port.has_room(0)
             waiting = engine._publish_later(
-                lambda: None, "jobs", "late", bytes(100_000), None, None, None, None, None, None, 60.0, None, 0)
+                [], lambda: None, "jobs", "late", bytes(100_000), None, None, None, None, None, None, 60.0, None, 0)
             engine.create_queue("kept", store="s")
             engine.create_queue("q")
             engine.create_selector("q", when=always, do=move_to("kept"), credit=INFINITE)
@@ -159,8 +159,8 @@ def test_a_publisher_whose_time_ends_while_another_one_is_made_room_for(tmp_path
             engine.create_queue(name, store=store, limit=1)
             engine.publish(name)
         terms = (None, None, None, None, None, None, None, None, 0)
-        first = engine._publish_later(lambda: None, "first", "", bytes(1000), *terms)
-        second = engine._publish_later(lambda: None, "second", "", b"", *terms)
+        first = engine._publish_later([], lambda: None, "first", "", bytes(1000), *terms)
+        second = engine._publish_later([], lambda: None, "second", "", b"", *terms)
         calls = []
 
         def make_room(committer, wanted):

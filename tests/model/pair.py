@@ -36,7 +36,7 @@ class Compiled(xump.Engine):
     def publish_waiting(self, queue, address="", body=b"", headers=None, *, reply_to=None, message_id=None, **terms):
         given = {name: terms.get(name) for name in ("correlation_id", "delay", "at", "ttl", "expires")} | {
             "priority": terms.get("priority", 0)}
-        return self._publish_later(lambda: None, queue, address, body, headers, reply_to, message_id, *given.values())
+        return self._publish_later([], lambda: None, queue, address, body, headers, reply_to, message_id, *given.values())
 
     def request_waiting(self, queue, address="", body=b"", headers=None):
         """As `request`, with the message ids of the model."""

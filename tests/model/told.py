@@ -73,7 +73,7 @@ class Told:
         for limits in self.after:
             engine.go_on(limits)
         if any(number_of(publisher.message.body) in self.late for publisher in engine.publishers):
-            engine.go_on(self.limits)       # a store had room again, but not for a publisher that waited, and nothing else went on
+            engine.go_on(self.limits)   # a store had room again, but not for a publisher that waited, and nothing else went on
 
     def begin_row(self):
         """The next message of those that each ask for themselves."""

@@ -98,6 +98,8 @@ class Committer:
         self._others = others
         self._syncs = backend.durability in ("sync", "group")
         self._turn = threading.Lock()
+        self._ending = threading.Lock()     # `Engine.close` and `delete_store` may come at once, in two threads
+        self._ended = False
         self._written = 0
         self._on_its_way = 0            # bytes of a group that is being written
         self._told = False              # whether a call of the program has raised that the store failed
@@ -315,6 +317,11 @@ class Committer:
         Calls made in the block may change other stores, and records behind fences of this one may go on. These stores are written
         afterwards, so that no thread waits for two turns at once.
         """
+        with self._port.later(), self._in_turn():
+            yield
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
         changed: set[Committer] = set()
         raised: BaseException | None = None
         try:
@@ -505,29 +512,41 @@ class Committer:
 
     def flush(self, errors: list[BaseException]) -> None:
         """Make durable what can be, while the engine is being closed. Adds what is raised to `errors`."""
-        try:
-            if self.error is None:
-                with self._writing():
-                    self._write(True)
-        except BaseException as error:
-            errors.append(error)
+        with self._ending:
+            try:
+                if self.error is None and not self._ended:
+                    with self._writing():
+                        self._write(True)
+            except BaseException as error:
+                errors.append(error)
 
     def finish(self, errors: list[BaseException]) -> None:
-        """Write the last group, which says exactly which messages were handed out, and close the store.
+        """Write the last group, which says exactly which messages were handed out, and close the store, unless that is done.
 
         A failed store is closed as it is. Adds what is raised to `errors`.
         """
-        try:
-            if self.error is None:
-                with self._writing():
-                    self._write(self._backend.durability != "none", last=True)
-            elif not self._told:
-                self.check()
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            close_backend(self._backend, errors)
-            self._calls.end()
+        with self._ending:
+            if self._ended:
+                return
+            self._ended = True
+            try:
+                if self.error is None:
+                    with self._writing():
+                        self._write(self._backend.durability != "none", last=True)
+                elif not self._told:
+                    self.check()
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                close_backend(self._backend, errors)
+                self._calls.end()
+
+    def abandon(self) -> None:
+        """Close the store as it is, unless that is done: its engine was closed while the store was opened."""
+        self.mark_failed("its engine was closed")
+        self._told = True
+        self.stop()
+        self.finish([])
 
     def mark_failed(self, reason: str) -> None:
         """Count the store as failed: what was gathered is not to be trusted, so nothing more is written."""

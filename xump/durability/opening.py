@@ -64,6 +64,7 @@ def open_store(engine: Graph, store: Store, told: Callable[[int], None] | None =
         free_names(engine, recovery.names(), store.name)
         journal.open_at(backend.end, backend.room())
         engine._recover(recovery)
+        held = [queue for queue in queues if queue not in recovery.empty and not queue.staged]
         committer = Committer(store.name, backend, StorePort(engine, journal), engine._committers, engine._patience)
     except BaseException:
         try:
@@ -73,7 +74,7 @@ def open_store(engine: Graph, store: Store, told: Callable[[int], None] | None =
         raise
     store.journal = journal
     store.committer = committer
-    return [queue for queue in queues if queue not in recovery.empty and not queue.staged]
+    return held
 
 
 def _find_rewriter(store: str, queue: str, rewriter: str, looking: bool) -> None:

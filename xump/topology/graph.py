@@ -98,7 +98,7 @@ class Graph:
 def extract(engine: Engine, counts: bool) -> Graph:
     """Read the graph of an engine, without its staged queues. Without counts it is that of an engine which was never used."""
     engine._check_open()
-    with engine._build_lock:        # so that queues, selectors and counts are of the same moment
+    with engine._graph_lock:        # so that queues, selectors and counts are of the same moment
         stats = engine.stats()
         queues = {name: QueueShown(name, _properties(queue, counts), _counts(stats["queues"][name]) if counts else [],
                                    stats["queues"][name]["entered"]) for name, queue in engine.queues.items()

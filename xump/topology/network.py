@@ -48,12 +48,13 @@ def describe(engine: Engine) -> dict[str, Any]:
     """
     engine._check_open()
     refused: list[str] = []
-    with engine._build_lock:
+    with engine._graph_lock:
+        joined = {name for selector in engine.selectors.values() for name in (selector.source.name, selector.do.queue)}
         described = {
             "version": VERSION,
             "stores": {name: _describe_store(store, refused) for name, store in engine.stores.items() if name != "ram"},
             "queues": {name: _describe_queue(queue) for name, queue in engine.queues.items()
-                       if name != REPLIES and not queue.staged},
+                       if (name != REPLIES or name in joined) and not queue.staged},
             "selectors": [_describe_selector(selector, refused) for selector in engine.selectors.values()],
         }
         if engine.windows:
@@ -127,7 +128,7 @@ def apply(engine: Engine, mapping: Mapping[str, Any]) -> None:
     description = read(mapping)
     engine._check_open()
     # The building block ends last, so that its run does not hold the lock and other threads may build meanwhile.
-    with ExitStack() as block, engine._build_lock, ExitStack() as undo:
+    with ExitStack() as block, engine._graph_lock, ExitStack() as undo:
         missing = _agree(description, engine, undo)
         block.enter_context(engine.building())
         for queue in description.queues.values():

@@ -305,9 +305,9 @@ def take_batch(Core core, Py_ssize_t n, destination, bint map_headers=False):
     cdef list _held             # leaving the engine may fail after a store has written: others may have deleted queues by then
     cdef Py_ssize_t i
     try:
-        batch_grow(batch, min(n, <Py_ssize_t> core.e.entries + <Py_ssize_t> len(core.undelivered)))
         core.begin_call()
         try:
+            batch_grow(batch, min(n, <Py_ssize_t> core.e.entries + <Py_ssize_t> len(core.undelivered)))
             fill_batch(core, batch, n, destination, map_headers)
         finally:
             try:
@@ -364,7 +364,9 @@ cdef int fill_batch(Core core, DeliveryBatch batch, Py_ssize_t n, object destina
     cdef batch_row_t* rows
     cdef Py_ssize_t i
     while core.undelivered and batch.rows < n:
-        if not take_kept(core, batch, &batch.taken[batch.rows], destination):      # `batch_grow` counted them: there is room
+        if batch.rows >= batch.room:
+            batch_grow(batch, 2 * batch.room + 1)
+        if not take_kept(core, batch, &batch.taken[batch.rows], destination):
             break
     if core.e.interrupted:
         run(&core.e)

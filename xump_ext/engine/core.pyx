@@ -24,6 +24,7 @@ from libc.stdlib cimport free
 
 from xump_ext.engine.delivery cimport (
     Delivery, check_deliveries, first_offer, hand_by_hand, hand_over, keep_undelivered, next_undelivered,
+    next_undelivered_of,
 )
 from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
 from xump_ext.engine.maps cimport check_map_fits, map_begin, map_charge
@@ -73,6 +74,10 @@ cdef extern from "Python.h":
 cdef class Core(EngineReading):
     """The compiled base of `xump.Engine`: all eight parts."""
 
+    def __cinit__(self, *args, **kwargs):
+        self._builders = {}
+        self._reopened = []
+
     def __del__(self):
         # The collector calls this before it takes the objects apart: queues and selectors are still whole.
         if self.state == IDLE:
@@ -102,22 +107,36 @@ cdef class Core(EngineReading):
 
     def _get(self, QueueHandle handle):
         """Take the first message that is free, or None."""
-        cdef entry_t* entry
-        cdef Delivery delivery = None
-        self.begin_call()
+        cdef list taken = []
+        cdef bint ended = False
         try:
-            if handle.live().staged:
-                raise ValueError(f"queue {handle.name!r} is staged: its messages are for the queue that adopts it; browse it, or "
-                                 "give it to Engine.adopt")
-            if self.e.building:
-                keep_unmatched(handle.live())
-            entry = first_free(handle.live())
-            if entry != NULL:
-                delivery = hand_by_hand(self, entry)
-                go_on(&self.e)
+            self.begin_call()
+            try:
+                self.get_into(taken, handle)
+            finally:
+                self.unlock()
+            ended = True
         finally:
-            self.unlock()
-        return delivery
+            if not ended and taken:
+                keep_undelivered(self, taken)
+        return taken[0] if taken else None
+
+    cdef int get_into(self, list taken, QueueHandle handle) except -1:
+        cdef entry_t* entry
+        if handle.live().staged:
+            raise ValueError(f"queue {handle.name!r} is staged: its messages are for the queue that adopts it; browse it, or "
+                             "give it to Engine.adopt")
+        kept = next_undelivered_of(self, handle) if self.undelivered else None
+        if kept is not None:
+            taken.append(kept)
+            return 0
+        if self.e.building:
+            keep_unmatched(handle.live())
+        entry = first_free(handle.live())
+        if entry != NULL:
+            taken.append(hand_by_hand(self, entry))
+            go_on(&self.e)
+        return 0
 
     cdef int take_into(self, list taken, Py_ssize_t n, object destination) except -1:
         cdef DestinationRef ref
@@ -216,7 +235,7 @@ cdef class Core(EngineReading):
                 check_map_fits(journal, charge, charge, handle.name)
             queue_create(&self.e, handle, properties, self.spare_slots, journal, 0)
             if self.e.is_watched:
-                self.tellings.append(("queue", True, handle))
+                self.teller.caused.append(("queue", True, handle))
             if items:
                 map_begin(handle.queue, items)
             expire_in_room(&self.e)       # it may be the dead letter queue of what waits for room in another one
@@ -261,7 +280,7 @@ cdef class Core(EngineReading):
             selector = handle.selector
             self._selectors[handle.id] = handle
             if self.e.is_watched:
-                self.tellings.append(("selector", True, handle))
+                self.teller.caused.append(("selector", True, handle))
             try:
                 self.set_start(selector, start)
                 if enabled:
@@ -458,20 +477,36 @@ cdef class Core(EngineReading):
             wake_everything(&self.e, queue)
         return 0
 
-    def _building(self, int change, list reopened=None):
-        """Enter (1) or leave (-1) a building block; routing starts when the outermost one ends. `reopened`: queues that are held
-        until then.
-
-        A block ends even if the clock raises; then the next call routes.
-        """
+    cdef int block_enter(self) except -1:
+        """Enter a building block; routing starts when the outermost one ends. If it raises, the block is not entered."""
         self.lock()
         try:
-            if change > 0:
-                self.do_due_now()
-                if self.publishers:
-                    self.let_in()           # the last time before the block ends
-                self.e.building += 1
-                return
+            self.do_due_now()
+            if self.publishers:
+                self.let_in()           # the last time before the block ends
+        except BaseException:
+            self.unlock()
+            raise
+        self.e.building += 1
+        try:
+            self.unlock()
+        except BaseException:           # of a call-back, or of a store that has failed
+            self.block_undo()
+            raise
+        return 0
+
+    cdef int block_undo(self) except -1:
+        if self.lock_if_open():
+            self.e.building -= 1
+            self.e.interrupted = True   # another thread may have put something into it: the next call routes that
+            self.unlock_now()
+        return 0
+
+    cdef int block_leave(self, list reopened) except -1:
+        """Leave a building block. `reopened`: queues that are held until the outermost one ends. A block ends even if the clock
+        raises; then the next call routes."""
+        self.lock()
+        try:
             try:
                 self.do_due_now()       # still inside the block: it is routed with all the rest
             finally:
@@ -487,6 +522,7 @@ cdef class Core(EngineReading):
             run(&self.e)
         finally:
             self.unlock()
+        return 0
 
     cdef int do_due_now(self) except -1:
         """Read the clock, and do what fell due, in a call that has only taken the lock."""
@@ -514,6 +550,7 @@ cdef class Core(EngineReading):
             finally:
                 self.unlock_now()
         except BaseException:
+            self._end_request(request)
             content_release(content)
             raise
         try:
@@ -617,7 +654,7 @@ cdef class Core(EngineReading):
         self.free_graph()
         # What a program gave may hold deliveries, and these hold the engine: a circle that the collector does not see.
         self.clock = None
-        self.watchers = ()
+        self.teller.watchers = ()
         self.outlets.clear()
 
     cdef int free_graph(self) except -1:
@@ -654,5 +691,6 @@ cdef class Core(EngineReading):
         self.e.suspended = NULL
         self.e.handle = NULL
         self.sources_to_drop.clear()
-        self.tellings.clear()
+        self.teller.caused.clear()
+        self.teller.due.clear()
         return 0

@@ -486,16 +486,29 @@ cdef Delivery next_undelivered(EngineLock core, object destination):
     for delivery in list(core.undelivered):
         if not in_hands(delivery.entry) and not delivery.settled:
             core.undelivered.remove(delivery)
-        elif is_wanted(destination, <object> delivery.destination):
+        elif <object> delivery.destination is not None and is_wanted(destination, <object> delivery.destination):
             core.undelivered.remove(delivery)
             return delivery
+    return None
+
+
+cdef Delivery next_undelivered_of(EngineLock core, QueueHandle handle):
+    """The next one of this queue that was taken without a selector and kept back, or None."""
+    cdef Delivery delivery
+    for delivery in list(core.undelivered):
+        if <object> delivery.destination is None and <object> delivery.queue is handle:
+            core.undelivered.remove(delivery)
+            if in_hands(delivery.entry):        # else it is stale by now
+                return delivery
     return None
 
 
 cdef int keep_undelivered(EngineLock core, list deliveries) except -1:
     """Keep back deliveries of a call that raised, so that your program did not get them: they go before all others."""
     core.undelivered[:0] = deliveries
-    return core.wake({delivery.destination for delivery in deliveries}) if core.takers else 0
+    if core.takers == 0:
+        return 0
+    return core.wake({delivery.destination or ("queue", delivery.queue.name) for delivery in deliveries})
 
 
 cdef class DeliveryIterator:

@@ -7,6 +7,7 @@ from cpython.object cimport PyObject
 from cpython.pystate cimport PyThreadState_Get
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from xump_ext.engine.teller cimport GraphLock, Teller
 from xump_ext.log.marks cimport Owners
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport Times
@@ -42,9 +43,8 @@ cdef class EngineLock:
     cdef Owners owners
     cdef list journals              # of the durable stores; they own the structs that `e.stores` links
     cdef list user_errors           # errors that user code raised in this call
-    cdef list tellings              # those who are called back when the call is over: see `engine_t`
-    cdef bint telling               # somebody is calling them
-    cdef tuple watchers             # of changes of the graph
+    cdef Teller teller              # who is called back when the call is over
+    cdef readonly GraphLock _graph_lock     # held by calls that change the graph
     cdef dict outlets               # those that have destinations, by their addresses
     cdef list sources_to_drop       # owners of lazy sources that are used up; dropped when the call ends
     cdef uint64_t checks            # number of the last `check_deliveries`
@@ -88,7 +88,7 @@ cdef class EngineLock:
         # Most often all of these are zero, and one test says so.
         if <size_t> self.queued_threads | <size_t> self.e.changed_stores | <size_t> size_of(<PyObject*> self.user_errors) | (
                 <size_t> size_of(<PyObject*> self.sources_to_drop)) | <size_t> self.waits | (
-                <size_t> size_of(<PyObject*> self.tellings)):
+                <size_t> size_of(<PyObject*> self.teller.caused)):
             return self.unlock_slowly()
         if self.state == BUSY:      # else user code has forked, and this is the child
             self.state = self.e.at_rest
@@ -103,8 +103,6 @@ cdef class EngineLock:
     cdef int leave(self) except -1
     cdef int run_until(self) except -1
     cdef int wait_for_lock(self) except -1
-    cdef int tell(self) except -1
-    cdef int tell_watchers(self, list changes) except -1
     cdef int wake_next(self) except -1
     cdef int raise_if_unusable(self) except -1
     cdef int wait_to_be_called(self, lock_waiter_t* own) except -1

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
+from xump_ext.engine.teller import GraphLock, Later
 from xump_ext.state.sleeper import Sleeper
 
 _Taken = TypeVar("_Taken")
@@ -28,6 +29,9 @@ class EngineLock:
     @property
     def _hop_limit(self) -> int:
         """How many hops a message may take."""
+    @property
+    def _graph_lock(self) -> GraphLock: ...
+    def _later(self) -> Later: ...
     def _configure(self, clock: Any, hop_limit: int, dead_letter: str | None) -> None: ...
     def _check_open(self) -> None: ...
     def _await_alarm(self, wake: Callable[[], object]) -> Sleeper: ...

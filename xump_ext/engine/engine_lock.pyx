@@ -37,6 +37,7 @@ from libc.stdint cimport INT64_MIN, int64_t, uint64_t
 from libc.string cimport memset
 
 from xump_ext.engine.handles cimport QueueHandle
+from xump_ext.engine.teller cimport GraphLock, Later, Teller
 from xump_ext.errors import Closed, ForkedError, QueueNotFound, Reentrant
 from xump_ext.log.journal cimport tell_stores
 from xump_ext.log.marks cimport Owners
@@ -84,8 +85,8 @@ cdef class EngineLock:
         self.journals = []
         self.user_errors = []
         self.sources_to_drop = []
-        self.tellings = []
-        self.watchers = ()
+        self.teller = Teller.__new__(Teller)
+        self._graph_lock = GraphLock(self.teller, self)
         self.outlets = {}
         self.spare_slots = []
         self.undelivered = []
@@ -102,7 +103,7 @@ cdef class EngineLock:
         self.e.owners = <void*> self.owners
         self.e.user_errors = <void*> self.user_errors
         self.e.sources_to_drop = <void*> self.sources_to_drop
-        self.e.tellings = <void*> self.tellings
+        self.e.tellings = <void*> self.teller.caused
         self.e.requests = <void*> self.requests
         self.e.handle = <void*> self
 
@@ -232,7 +233,7 @@ cdef class EngineLock:
 
     cdef int read_clock(self) except -1:
         """Read the clock. That of a user gives an int of 64 bits, and no bool. The lowest one is taken: it stands for a clock not
-        read."""
+        read. So is the highest one, NEVER, which counts as the moment before."""
         if self.clock is None:
             now_of(&self.e)
             return 0
@@ -241,7 +242,7 @@ cdef class EngineLock:
             raise TypeError(f"clock must return POSIX nanoseconds as an int, got {type(now).__name__}")
         if not -2 ** 63 < now < 2 ** 63:
             raise ValueError(f"clock must return nanoseconds from -2**63 + 1 to 2**63 - 1, got {now}")
-        self.e.now = now
+        self.e.now = min(<int64_t> now, NEVER - 1)
         return 0
 
     cdef int run_until(self) except -1:
@@ -288,7 +289,10 @@ cdef class EngineLock:
 
     cdef int leave(self) except -1:
         """Leave the lock; wake the next thread and the waiting consumers, report errors of user code, tell the stores that
-        changed."""
+        changed; call back."""
+        if self.teller.caused:
+            self.teller.due += self.teller.caused
+            self.teller.caused.clear()
         if self.state == BUSY:
             self.state = self.e.at_rest
         self.wake_next()
@@ -301,51 +305,22 @@ cdef class EngineLock:
             self._report(user_errors)
         if self.e.changed_stores != NULL:
             tell_stores(&self.e)
-        if self.tellings and not self.telling and self.state != CLOSED:
-            self.tell()
-        return 0
-
-    cdef int tell(self) except -1:
-        """Make the call-backs that calls have caused, one after the other. Those that they cause themselves follow when they
-        have returned, in the same loop: none is called inside another one."""
-        cdef list changes
-        self.telling = True
-        try:
-            while self.tellings:
-                one = self.tellings.pop(0)
-                if type(one) is not tuple:
-                    self._call_back(one)
-                    continue
-                changes = [one]
-                while self.tellings and type(self.tellings[0]) is tuple:
-                    changes.append(self.tellings.pop(0))
-                self.tell_watchers(changes)
-        finally:
-            self.telling = False
-        return 0
-
-    cdef int tell_watchers(self, list changes) except -1:
-        """Tell what came and went; what did both is not mentioned."""
-        cdef list net = []
-        for change in changes:
-            came = change[0], True, change[2]
-            if not change[1] and came in net:
-                net.remove(came)
-            else:
-                net.append(change)
-        for watcher in self.watchers if net else ():
-            if watcher in self.watchers:        # one before it may have ended it
-                self._call_back(watcher, net)
+        if self.teller.due:
+            self.teller.call_over(self)
         return 0
 
     def _watch(self, watcher):
         """From now on it is called with the changes of the graph: tuples (what, whether it came, the thing)."""
-        self.watchers += (watcher,)
+        self.teller.watchers += (watcher,)
         self.e.is_watched = True
 
     def _watch_no_more(self, watcher):
-        self.watchers = tuple([other for other in self.watchers if other is not watcher])
-        self.e.is_watched = bool(self.watchers)
+        self.teller.watchers = tuple([other for other in self.teller.watchers if other is not watcher])
+        self.e.is_watched = bool(self.teller.watchers)
+
+    def _later(self):
+        """A context manager for a thread that takes another lock beside the engine's: it calls nobody back before it ends."""
+        return Later(self.teller, self)
 
     def _call_back(self, one, *arguments):
         """Call it, and log what it raises."""

@@ -41,6 +41,7 @@ class Outlet:
 
         Raises:
             ValueError: It belongs to another outlet.
+            TypeError: It is not a str.
             Closed: The engine is closed.
 
         Cost: O(messages that are offered there).
@@ -55,6 +56,7 @@ class Outlet:
             Whether it belonged to this outlet.
 
         Raises:
+            TypeError: It is not a str.
             Closed: The engine is closed.
 
         Cost: O(messages that are offered there).

@@ -21,6 +21,7 @@ from xump_ext.route.routing cimport go_on
 from xump_ext.state.constants cimport NEVER
 from xump_ext.state.envelope cimport DestinationRef
 from xump_ext.state.graph cimport destination_t, entry_t
+from xump_ext.message.content cimport checked_text
 from xump_ext.state.lazy_content cimport can_be_read
 from xump_ext.state.offers cimport destination_named, destination_left, outlet_first, outlet_join, outlet_part, outlet_turned
 
@@ -63,7 +64,7 @@ cdef class Outlet:
         """Its destinations, in the order in which they came, as a tuple."""
         return tuple(self.own)
 
-    def add(self, str destination not None):
+    def add(self, destination):
         """Let a destination belong to this outlet. Messages that are offered there now are in it.
 
         Args:
@@ -74,11 +75,13 @@ cdef class Outlet:
 
         Raises:
             ValueError: It belongs to another outlet.
+            TypeError: It is not a str.
             Closed: The engine is closed.
 
         Cost: O(messages that are offered there).
         """
         cdef destination_t* found
+        destination = checked_text(destination, "destination")
         self.core.begin_call()
         try:
             if destination in self.own:
@@ -94,7 +97,7 @@ cdef class Outlet:
         finally:
             self.core.unlock()
 
-    def discard(self, str destination not None):
+    def discard(self, destination):
         """A destination does not belong to this outlet any more. Messages that are offered there stay so, and may expire again.
 
         Args:
@@ -104,10 +107,12 @@ cdef class Outlet:
             Whether it belonged to this outlet.
 
         Raises:
+            TypeError: It is not a str.
             Closed: The engine is closed.
 
         Cost: O(messages that are offered there).
         """
+        destination = checked_text(destination, "destination")
         self.core.begin_call()
         try:
             if destination not in self.own:

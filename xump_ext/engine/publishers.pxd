@@ -26,7 +26,7 @@ cdef class Publisher(Sleeper):
     cdef readonly object error      # why it cannot enter; while it waits: why it could not, so far
 
 cdef class EnginePublishers(EnginePublish):
-    cdef int begin_waiting(self, Publisher publisher) except -1
+    cdef int begin_waiting(self, Publisher publisher, list held) except -1
     cdef int end_waiting(self, Publisher publisher) except -1
     cdef list first_in_lines(self)
     cdef bint let_in_one(self, Publisher publisher) except -1

@@ -17,6 +17,7 @@ class Publisher(Sleeper):
 class EnginePublishers(EnginePublish):
     """The fifth part of the engine's class: messages that waited for room come in."""
 
-    def _publish_later(self, wake: Any, queue: Any, address: Any, body: Any, headers: Any, reply_to: Any, message_id: Any,
-                       correlation_id: Any, delay: Any, at: Any, ttl: Any, expires: Any, priority: Any) -> Publisher: ...
+    def _publish_later(self, held: list[Publisher], wake: Any, queue: Any, address: Any, body: Any, headers: Any, reply_to: Any,
+                       message_id: Any, correlation_id: Any, delay: Any, at: Any, ttl: Any, expires: Any,
+                       priority: Any) -> Publisher: ...
     def _publish_no_more(self, publisher: Publisher) -> bool: ...

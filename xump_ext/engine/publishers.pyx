@@ -40,10 +40,10 @@ cdef class Publisher:
 cdef class EnginePublishers(EnginePublish):
     """The fifth part of the engine's class: messages that waited for room come in."""
 
-    def _publish_later(self, wake, queue, address, body, headers, reply_to, message_id, correlation_id, delay, at, ttl, expires,
-                       priority):
-        """Publish a message when there is room for it, at once if there is; the `Publisher` tells. `wake()` is called when it
-        waits no more; None: it is for `_sleep`."""
+    def _publish_later(self, list held not None, wake, queue, address, body, headers, reply_to, message_id, correlation_id, delay,
+                       at, ttl, expires, priority):
+        """Publish a message when there is room for it, at once if there is; the `Publisher` tells, which `held` has as soon as it
+        may wait: a signal may come before this returns. `wake()` is called when it waits no more; None: it is for `_sleep`."""
         cdef Publisher publisher = Publisher.__new__(Publisher)
         cdef str correlation = optional_text(correlation_id, "correlation_id")
         cdef parts_t given = parts_given(correlation, expires, priority)
@@ -55,7 +55,7 @@ cdef class EnginePublishers(EnginePublish):
             publisher.content = content_new(address, body, headers, reply_to, message_id, &given)
         publisher.queue = queue
         publisher.call = wake
-        self.begin_waiting(publisher)
+        self.begin_waiting(publisher, held)
         return publisher
 
     def _publish_no_more(self, Publisher publisher):
@@ -71,9 +71,10 @@ cdef class EnginePublishers(EnginePublish):
             self.tick()
         return True
 
-    cdef int begin_waiting(self, Publisher publisher) except -1:
+    cdef int begin_waiting(self, Publisher publisher, list held) except -1:
         self.begin_call()
         try:
+            held.append(publisher)
             publisher.line = name_text(publisher.queue)
             self.last_sleeper += 1
             publisher.arrival = self.last_sleeper
@@ -136,6 +137,11 @@ cdef class EnginePublishers(EnginePublish):
             publisher.error = error
             if not publisher.over:
                 self.end_waiting(publisher)
+        except BaseException as error:      # user code has raised it to end this call
+            if entering and not publisher.over:
+                publisher.error = error
+                self.end_waiting(publisher)
+            raise
         finally:
             self.keeps_lock = False
             if entering and publisher.over:

@@ -121,7 +121,7 @@ cdef int queue_describe(queue_t* queue, dict properties) except -1:
         elif name == "delivery_limit":
             queue.delivery_limit = value or 0
         elif name == "auto_delete":
-            queue.auto_delete = value
+            queue.auto_delete = <bint> value
         elif name == "dead_letter" and value is not None:
             Py_INCREF(value)
             queue.dead_letter = <void*> value
@@ -147,7 +147,7 @@ cdef int queue_describe(queue_t* queue, dict properties) except -1:
         elif name == "unmatched":
             queue.keeps_unmatched = value == "keep"
         elif name == "transit":
-            queue.transit = value
+            queue.transit = <bint> value
         elif name == "staged":
             queue.staged = queue.held = value
     return 0

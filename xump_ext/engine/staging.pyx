@@ -50,6 +50,8 @@ def adopt(EngineStores core not None, target, list given not None, list changes 
 
 cdef queue_t* found(EngineStores core, object name) except NULL:
     cdef queue_t* queue = core.queue_of(name)
+    if isinstance(name, QueueHandle):
+        queue = (<QueueHandle> name).queue          # one that was deleted is gone, whatever has its name by now
     if queue == NULL:
         raise no_queue(name_text(name))
     return queue

@@ -100,7 +100,7 @@ cdef class EngineStores(EngineLock):
         """
         queue_create(&self.e, handle, properties, self.spare_slots, journal, number)
         if self.e.is_watched:
-            self.tellings.append(("queue", True, handle))
+            self.teller.caused.append(("queue", True, handle))
         handle.queue.held = True
         handle.queue.awaits_release = not handle.queue.staged
 
@@ -204,10 +204,12 @@ cdef class EngineStores(EngineLock):
             return False
         now, catches_up = self.e.now, self.catches_up
         self.catches_up = False
-        self.unlock_now()
+        self.teller.wait_begin()        # the call is not over yet
         try:
+            self.unlock_now()
             journal.committer.make_room(bytes)
         finally:
+            self.teller.wait_end()
             self.lock()
             self.catches_up = catches_up
             if catches_up:
@@ -260,6 +262,11 @@ cdef class StorePort:
         - `committer.make_room(bytes)` when a call lacks room
         """
         self.journal.connect(committer, each_call)
+
+    def later(self):
+        """A context manager: this thread makes no call-backs of the engine before it ends. They may call the engine, which may
+        wait for what the committer holds."""
+        return self.core._later()
 
     def seal(self, bint last=False):
         """Seal the group to be written next and return it; None: there is nothing. `last`: no group comes after it."""

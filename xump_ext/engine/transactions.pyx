@@ -57,24 +57,24 @@ cdef class EngineTransactions(EnginePublishers):
         self.make_room_for(planned)
         return self.carry_out(planned)
 
-    def _commit_later(self, wake, transaction):
+    def _commit_later(self, list held not None, wake, transaction):
         """Carry out a transaction of publishes into one queue, and changes of maps, when there is room for all of it, at once if
         there is: `_publish_later` for transactions."""
         cdef Publisher publisher = Publisher.__new__(Publisher)
         publisher.transaction = transaction
         publisher.queue = transaction._operations[0][1]
         publisher.call = wake
-        self.begin_waiting(publisher)
+        self.begin_waiting(publisher, held)
         return publisher
 
-    def _enter_later(self, wake, str target not None):
+    def _enter_later(self, list held not None, wake, str target not None):
         """Let the next message enter that a queue has adopted, when there is room for it, in line with publishers: `wake()` is
         called then, and `_publish_no_more` ends it before. Its `id` is then 1, or 0 if there was none left."""
         cdef Publisher publisher = Publisher.__new__(Publisher)
         publisher.adopted = True
         publisher.queue = target
         publisher.call = wake
-        self.begin_waiting(publisher)
+        self.begin_waiting(publisher, held)
         return publisher
 
     cdef int make_room_late(self, Publisher publisher) except -1:

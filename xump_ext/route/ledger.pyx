@@ -74,6 +74,7 @@ cdef uint64_t enter_uncommon(
         return enter_special(engine, queue, content, hops, delivery_count, flags, parent, visited, NEVER)
     entry = entry_made(engine, queue, id, content, hops, delivery_count, flags, parent, queue.durable)
     entry_comes(engine, queue, entry, visited, queue.durable)
+    room_taken(engine, queue)
     entry_is_ready(engine, queue, entry, visited)
     return id
 
@@ -121,18 +122,29 @@ cdef inline int entry_comes(engine_t* engine, queue_t* queue, entry_t* entry, vi
         claim_take(engine, entry)
     if visited != NULL:
         visited_add(visited, queue.slot)
-    if engine.runnable.count:
-        room_changed(engine, queue, False)
     return 0
 
 
 cdef inline int entry_is_ready(engine_t* engine, queue_t* queue, entry_t* entry, visited_t* visited) except -1:
-    """The new entry is counted, and routed; beyond the limit the overflow selector takes it."""
+    """The new entry is counted, and routed."""
     queue.unrouted += 1
     queue.ready += 1
+    if queue.ready >= queue.limit:
+        return entry_fills(engine, queue, entry, visited)
+    return entry_goes_on(engine, queue, entry, visited)
+
+
+cdef int entry_fills(engine_t* engine, queue_t* queue, entry_t* entry, visited_t* visited) except -1:
+    """The new entry takes the last room; beyond the limit the overflow selector takes it."""
+    room_taken(engine, queue)
     if queue.ready > queue.limit:
         return take_overflow(engine, entry, visited)
     return entry_goes_on(engine, queue, entry, visited)
+
+
+cdef inline int room_taken(engine_t* engine, queue_t* queue) except -1:
+    """A queue may be full now, or its store: tells the waiting lists, of which something may be about to go on."""
+    return room_changed(engine, queue, False) if engine.runnable.count else 0
 
 
 cdef inline int entry_goes_on(engine_t* engine, queue_t* queue, entry_t* entry, visited_t* visited) except -1:
@@ -167,6 +179,7 @@ cdef uint64_t enter_special(
     try:
         extra_filled(entry, content, due)
         entry_comes(engine, queue, entry, visited, queue.durable)
+        room_taken(engine, queue)
         if entry.extra != NULL and entry.extra.expires < engine.time:
             dead_letter(engine, entry, REASON_EXPIRED, None, visited)       # it needs no room, and is not routed
         elif due != NEVER:
@@ -186,6 +199,7 @@ cdef uint64_t enter_staged(engine_t* engine, queue_t* queue, content_t* content,
         if due != NEVER:
             extra_of(entry).delayed_until = due
         entry_comes(engine, queue, entry, visited, queue.durable)
+        room_taken(engine, queue)
     except MemoryError:
         engine.at_rest = BROKEN
         raise

@@ -391,12 +391,12 @@ cdef struct queue_t:        # 1,024 bytes at most: larger cells are not of a sla
     void* rewriter           # Rewriter, of what goes there, owned; or NULL
     void* rewriter_argument  # str, owned; or NULL
     uint32_t delivery_limit  # 0: none
-    bint dying               # being deleted
-    bint auto_delete
+    uint8_t dying            # being deleted
+    uint8_t auto_delete
+    uint8_t short            # its waiting list has a message for which a store had no room: a smaller one may find some
     selector_t* own          # selectors that have it as source
     selector_t* sources      # selectors that name it as target
     uint32_t selectors       # how many have it as source
-    bint short               # its waiting list has a message for which a store had no room: a smaller one may find some
     uint32_t own_room        # items of its waiting list whose messages make room here when they leave
     uint32_t watched         # consuming clauses whose target a field names
     uint32_t field_copies    # copying clauses whose target a field names
@@ -443,8 +443,8 @@ cdef struct queue_t:        # 1,024 bytes at most: larger cells are not of a sla
     bint drops_oldest        # when it is full
     bint drops_to_fit        # and not until its newest has room, but until it is within its limits
     void* drop_order         # what is bound, by what is dropped first; NULL: not needed                    state/drop_order.pxd
-    bint keeps_unmatched     # what no selector matches waits
-    bint transit             # it keeps nothing: what comes goes on to the targets of its selectors at once
+    uint8_t keeps_unmatched  # what no selector matches waits
+    uint8_t transit          # it keeps nothing: what comes goes on to the targets of its selectors at once
     uint8_t has_warned       # that it dropped what no selector matches
     uint8_t has_missed       # that it dropped what was for a dead letter queue that does not exist
     uint8_t awaits_release   # its store was opened again: what falls due here waits until the queue is released …

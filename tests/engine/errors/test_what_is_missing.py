@@ -88,7 +88,8 @@ def test_what_an_engine_has_is_a_mapping_that_names_what_it_has_not(name, key, e
         things = getattr(engine, name)
         with pytest.raises(error) as raised:
             things[key]
-        assert str(raised.value) == f"no {name[:-1]} {key!r} in this engine"
+        there = repr(next(iter(things)))
+        assert str(raised.value) == f"no {name[:-1]} {key!r} in this engine; there is {there}"
         assert things.get(key) is None and things.get(key, 5) == 5 and key not in things
         [(known, thing)] = things.items()
         assert things[known] is things.get(known) is thing and known in things

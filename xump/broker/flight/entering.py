@@ -211,7 +211,7 @@ class Entering:
         self._is_stuck(target, why)
         target.pause = ROOM_SECONDS_MIN
         with self._engine.not_waiting():
-            target.publisher = self._engine._enter_later(lambda: self._again_soon(name, None), name)
+            target.publisher = self._engine._enter_later([], lambda: self._again_soon(name, None), name)
         if is_stored(self._engine.queues[name]):
             self._look_for_store(target, target.publisher)
 

@@ -1,0 +1,166 @@
+"""Call-backs of outlets and watches come when their thread holds nothing that the engine needs; closing comes at any time."""
+
+import threading
+from contextlib import suppress
+
+import pytest
+
+from tests.durability.one_store import KINDS
+from xump import INFINITE, Closed, Engine, always, copy_to, deliver, move_to, where
+from xump.durability import opening
+
+SMALL = {"ring": {"segment_bytes": 1 << 18, "min_bytes": 0}, "lmdb": {}}
+SECONDS = 60
+
+
+def opened(kind, path, **options):
+    engine = Engine()
+    engine.create_store("s", kind, path=str(path), **options)
+    return engine
+
+
+def test_a_call_back_may_sync(kind, tmp_path):
+    """The store's thread tells the outlet of what went on when it had made room."""
+    synced = []
+    with opened(kind, tmp_path / "s", durability="group", max_bytes=8 << 20, **SMALL[kind]) as engine:
+        def sync():
+            engine.sync(timeout=SECONDS)
+            synced.append(threading.current_thread().name)
+        with engine.building():
+            engine.create_queue("in")
+            engine.create_queue("out", store="s")
+            engine.create_selector("in", when=always, do=move_to("out"), credit=INFINITE)
+            engine.create_selector("out", when=always, do=deliver("d"), credit=1000)
+        engine.publish_many("in", [("m", bytes(50_000))] * 200)
+        outlet = engine.outlet(sync, ["d"])
+        count = 0
+        while count < 200:
+            taken = engine.take(1000, timeout=SECONDS)
+            assert taken
+            engine.ack(taken)
+            count += len(taken)
+        engine.check()
+        assert synced and outlet.destinations == ("d",)
+
+
+def test_a_call_back_that_ends_the_program_fails_no_store(kind, tmp_path):
+    def ends():
+        raise SystemExit
+    with opened(kind, tmp_path / "s", durability="group") as engine:
+        with engine.building():
+            engine.create_queue("q", store="s")
+            for name in "ab":
+                engine.create_queue(name, store="s")
+                engine.create_selector("q", when=always, do=copy_to(name))
+                engine.create_selector(name, when=always, do=deliver(name), credit=9)
+        outlets = [engine.outlet(ends, [name]) for name in "ab"]
+        with pytest.raises(SystemExit):
+            engine.publish("q")
+        with suppress(SystemExit):      # the rest is told at the end of the next call, of this thread or of the store's
+            engine.sync()
+        engine.sync()
+        assert engine.stores["s"].error is None and len(engine.take(9)) == len(outlets)
+
+
+def test_a_call_back_comes_when_its_call_is_over():
+    inside, told, go_on = threading.Event(), threading.Event(), threading.Event()
+    seen = []
+
+    def slow(message):
+        if message.address == "slow":
+            inside.set()
+            assert go_on.wait(SECONDS)
+            seen.append("the call was inside")
+        return True
+
+    def first():
+        told.set()
+        assert inside.wait(SECONDS)
+        threading.Timer(0.05, go_on.set).start()
+    with Engine() as engine:
+        for name in "ab":
+            engine.create_queue(name)
+        engine.create_selector("a", when=always, do=deliver("A"), credit=5)
+        engine.create_selector("b", when=where(slow), do=deliver("B"), credit=5)
+        outlets = [engine.outlet(first, ["A"]), engine.outlet(lambda: seen.append("called back"), ["B"])]
+        one = threading.Thread(target=engine.publish, args=("a",))
+        one.start()
+        assert told.wait(SECONDS)
+        other = threading.Thread(target=engine.publish_many, args=("b", [("quick",), ("slow",)]))
+        other.start()
+        one.join()
+        other.join()
+        assert seen == ["the call was inside", "called back"] and len(outlets) == 2
+
+
+def test_a_watch_may_wait_for_another_thread_that_changes_the_graph():
+    def in_another_thread(changes):
+        if changes[0].thing.name == "first":
+            other = threading.Thread(target=engine.create_queue, args=("second",))
+            other.start()
+            other.join(SECONDS)
+            assert not other.is_alive()
+    with Engine() as engine:
+        engine.watch(in_another_thread)
+        engine.create_queue("first")
+        assert list(engine.queues) == ["first", "second"]
+
+
+def test_a_store_that_is_opened_while_the_engine_is_closed_is_closed_too(kind, tmp_path, monkeypatch):
+    with opened(kind, tmp_path / "s", **KINDS[kind]) as engine:
+        engine.create_queue("q", store="s").publish()
+    engine = Engine()
+    real = engine._recover
+
+    def close_after(*arguments):
+        done = real(*arguments)
+        closer = threading.Thread(target=engine.close)
+        closer.start()
+        closer.join()
+        return done
+    monkeypatch.setattr(Engine, "_recover", lambda _, *arguments: close_after(*arguments))
+    with pytest.raises(Closed):
+        engine.create_store("s", kind, path=str(tmp_path / "s"), **KINDS[kind])
+    monkeypatch.undo()
+    with opened(kind, tmp_path / "s", **KINDS[kind]) as engine:
+        assert engine.queues["q"].ready == 1
+        engine.check()
+
+
+def test_a_store_that_close_does_not_see_is_closed_by_the_call_that_opened_it(kind, tmp_path, monkeypatch):
+    engine = Engine()
+    real = opening.Committer
+
+    def made_and_closed(*arguments):
+        committer = real(*arguments)
+        closer = threading.Thread(target=engine.close)
+        closer.start()
+        closer.join()
+        return committer
+    monkeypatch.setattr(opening, "Committer", made_and_closed)
+    with pytest.raises(Closed):
+        engine.create_store("s", kind, path=str(tmp_path / "s"), **KINDS[kind])
+    monkeypatch.undo()
+    opened(kind, tmp_path / "s", **KINDS[kind]).close()
+
+
+def test_a_store_is_closed_once_by_close_and_by_delete_store(kind, tmp_path):
+    engine = opened(kind, tmp_path / "s", **KINDS[kind])
+    engine.create_queue("q", store="s").publish(body=b"kept")
+    committer = engine.stores["s"].committer
+    finish, errors = committer.finish, []
+
+    def meanwhile(found):
+        committer.finish = finish
+        closer = threading.Thread(target=engine.close)
+        closer.start()
+        closer.join()
+        finish(found)
+    committer.finish = meanwhile
+    try:
+        engine.delete_store("s")
+    except Closed as error:
+        errors.append(error)
+    assert len(errors) <= 1 and engine.closed
+    with opened(kind, tmp_path / "s", **KINDS[kind]) as engine:
+        assert [message.body for message in engine.queues["q"].browse()] == [b"kept"]

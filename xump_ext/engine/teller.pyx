@@ -1,0 +1,118 @@
+"""Calls back when a call is over: outlets that have a first offer, watchers of queues and selectors that came and went.
+
+A call notes them in `caused` while it is inside the engine. When it leaves, they are `due`, and one thread calls them, one after
+the other. A thread that holds a lock beside the engine's, to write for a store (`Later`) or to change the graph (`GraphLock`), calls none of
+them before it has given that up: a call-back may call the engine, and so wait for that very lock.
+"""
+
+from threading import RLock
+
+from cpython.pystate cimport PyThreadState_Get
+
+
+cdef class Teller:
+    def __cinit__(self):
+        self.caused = []
+        self.due = []
+        self.later = {}
+        self.watchers = ()
+
+    cdef int call_over(self, object engine) except -1:
+        """The call that is over has left the engine: calls what is due, unless another thread does so, or this one has to wait.
+        `engine`: calls back."""
+        cdef void* thread = <void*> PyThreadState_Get()
+        if self.due and not self.calling and thread != self.graph_thread and not engine.closed and (
+                not self.later or <size_t> thread not in self.later):
+            self.tell(engine)
+        return 0
+
+    cdef int tell(self, object engine) except -1:
+        """Makes the call-backs that are due, one after the other. Those that they cause themselves follow when they have returned,
+        in the same loop: none is called inside another one."""
+        cdef list changes
+        self.calling = True
+        try:
+            while self.due:
+                one = self.due.pop(0)
+                if type(one) is not tuple:
+                    engine._call_back(one)
+                    continue
+                changes = [one]
+                while self.due and type(self.due[0]) is tuple:
+                    changes.append(self.due.pop(0))
+                self.tell_watchers(engine, changes)
+        finally:
+            self.calling = False
+            if self.due:        # an interrupt: the rest is told at the end of the next call, which looks at what was caused
+                self.caused[:0] = self.due
+                self.due.clear()
+        return 0
+
+    cdef int tell_watchers(self, object engine, list changes) except -1:
+        """Tells what came and went; what did both is not mentioned."""
+        cdef list net = []
+        for change in changes:
+            came = change[0], True, change[2]
+            if not change[1] and came in net:
+                net.remove(came)
+            else:
+                net.append(change)
+        for watcher in self.watchers if net else ():
+            if watcher in self.watchers:        # one before it may have ended it
+                engine._call_back(watcher, net)
+        return 0
+
+    cdef int wait_begin(self) except -1:
+        """This thread calls nobody back until `wait_end`. May be nested."""
+        thread = <size_t> PyThreadState_Get()
+        self.later[thread] = self.later.get(thread, 0) + 1
+        return 0
+
+    cdef int wait_end(self) except -1:
+        thread = <size_t> PyThreadState_Get()
+        depth = self.later.pop(thread) - 1
+        if depth:
+            self.later[thread] = depth
+        return 0
+
+
+cdef class Later:
+    """A context manager: its thread calls nobody back until the outermost one ends. May be entered again and again."""
+
+    def __cinit__(self, Teller teller not None, engine):
+        self.teller = teller
+        self.engine = engine
+
+    def __enter__(self):
+        self.teller.wait_begin()
+
+    def __exit__(self, *_):
+        self.teller.wait_end()
+        self.teller.call_over(self.engine)
+
+
+cdef class GraphLock:
+    """The lock of calls that change the graph: one thread at a time, which may enter it again. A context manager.
+
+    The engine owns it, so it borrows the engine: else only the collector would free that.
+    """
+
+    def __cinit__(self, Teller teller not None, engine):
+        lock = RLock()
+        self.teller = teller
+        self.engine = <void*> engine
+        self.acquire = lock.acquire
+        self.release = lock.release
+
+    def __enter__(self):
+        self.acquire()
+        self.depth += 1
+        self.teller.graph_thread = <void*> PyThreadState_Get()
+
+    def __exit__(self, *_):
+        self.depth -= 1
+        if self.depth == 0:
+            self.teller.graph_thread = NULL
+        self.release()
+        if self.teller.due:
+            self.teller.call_over(<object> self.engine)
