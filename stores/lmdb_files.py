@@ -51,7 +51,7 @@ def is_there(path: str) -> bool:
     if not os.path.lexists(path):
         return False
     if not os.path.isdir(path):
-        raise StoreCorrupt(f"{path} is a file; an lmdb store is a directory: give another path, or move the file away")
+        raise StoreCorrupt(f"{path} is a file; an lmdb store is a directory: choose another place, or move the file away")
     names = set(os.listdir(path))
     if DATA in names:
         return True
@@ -126,7 +126,7 @@ def meta_of(path: str) -> StoreMeta:
     except (BadPage, DamagedMeta) as error:
         raise corrupt(path, str(error)) from None
     except NotOurs as error:
-        raise StoreCorrupt(f"{path}: {error}; give another path") from None
+        raise StoreCorrupt(f"{path}: {error}; choose another place") from None
 
 
 def corrupt(path: str, what: str) -> StoreCorrupt:

@@ -37,23 +37,23 @@ def check(path: str) -> None:
             os.stat(path)
         except FileNotFoundError:
             raise FileNotFoundError(errno.ENOENT, f"it is a symbolic link to {os.readlink(path)!r}, which is not there; make "
-                                    "that, or give another path", path) from None
+                                    "that, or choose another place", path) from None
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
-            raise OSError(errno.ELOOP, "it is a symbolic link that leads back to itself; give another path", path) from None
+            raise OSError(errno.ELOOP, "it is a symbolic link that leads back to itself; choose another place", path) from None
     parent = os.path.dirname(path)
     try:
         status = os.stat(parent)
     except FileNotFoundError:
-        raise FileNotFoundError(errno.ENOENT, f"there is no directory {parent!r}; make it first, or give another path",
+        raise FileNotFoundError(errno.ENOENT, f"there is no directory {parent!r}; make it first, or choose another place",
                                 path) from None
     except PermissionError as error:
         raise denied(error, path) from None
     except NotADirectoryError:
         status = None
     if status is None or not stat.S_ISDIR(status.st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, f"{parent!r} is no directory; give another path", path)
+        raise NotADirectoryError(errno.ENOTDIR, f"{parent!r} is no directory; choose another place", path)
 
 
 def is_denied(error: BaseException) -> bool:
@@ -69,7 +69,7 @@ def denied(error: Any, path: str) -> PermissionError:
         there = os.path.dirname(there)
     whose = "its directory" if there == path else f"the directory {there!r}"
     return PermissionError(error.errno, f"{error.strerror}: to open or make a store, the process must be able to read and write "
-                           f"{whose}, and the store's files; change the permissions, or give another path", path)
+                           f"{whose}, and the store's files; change the permissions, or choose another place", path)
 
 
 def explained(error: OSError, path: str, failed: str = OPENING) -> OSError:

@@ -112,12 +112,12 @@ def _cut_off(path: str, size: int) -> str:
 
 def _no_store(path: str, size: int, raw: list[bytes]) -> str:
     if size == 0:
-        return f"{path} is empty, no ring store; remove it to have one made there, or give another path"
+        return f"{path} is empty, no ring store; remove it to have one made there, or choose another place"
     if any(data[:8] == SUPERBLOCK for data in raw):
         if size < SLOTS_AT:
             return _cut_off(path, size)
         return f"{path} is damaged: neither of its two superblocks is whole; run: xump repair {path}"
-    return f"{path} is no ring store: it begins with {raw[0][:16]!r}; give another path"
+    return f"{path} is no ring store: it begins with {raw[0][:16]!r}; choose another place"
 
 
 # ---- claimed and made

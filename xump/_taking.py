@@ -33,6 +33,7 @@ class Taking(Graph):
 
     _warned_of_held = False
     _warned_of_acks = False
+    _warned_of_nacks = False
     _found_nothing = 0
     """How many calls found nothing to take."""
 
@@ -86,7 +87,9 @@ class Taking(Graph):
             timeout: The iteration ends when there has been no delivery for this many seconds; None: never.
 
         Returns:
-            An iterator of `Delivery` objects. It does not yield messages again that were nacked after this call.
+            An iterator of `Delivery` objects. It does not yield messages again that were nacked after this call, unless they come
+            back by time (`retry_delay`). For a worker that shall try again at once, take in a loop:
+            `while True: for delivery in engine.take(10, "worker", timeout=None): ...`
 
         Raises:
             Closed: The engine is closed, or is closed while the iteration waits.
@@ -233,6 +236,15 @@ class Taking(Graph):
         if self._reopened:
             self._warn_of_held()
         return wanted
+
+    def _warn_of_nacked(self, destination: Destinations) -> None:
+        """Warn once if an iteration that never ends waits, while all that is offered to it was nacked since it began."""
+        if not self._warned_of_nacks:
+            self._warned_of_nacks = True
+            warnings.warn(
+                f"deliveries({destination!r}, timeout=None) waits, though there are messages for it: they were nacked since it "
+                "began, and an iteration does not give such a message again. Give the queue a retry_delay, or take in a loop: "
+                f"while True: for delivery in engine.take(10, {destination!r}, timeout=None): ...", stacklevel=3)
 
     def _warn_of_held(self) -> None:
         """Warn once if queues of a reopened store have selectors and are still held, so that they deliver nothing."""

@@ -48,8 +48,8 @@ def deliveries(engine: Engine, destination: Destinations = None, *, timeout: flo
         timeout: The iteration ends when there has been no delivery for this many seconds; None: never.
 
     Returns:
-        An asynchronous iterator of `Delivery` objects. It does not yield messages again that were nacked after this call. You may
-        leave it and go on with it later, also after its task was cancelled in it.
+        An asynchronous iterator of `Delivery` objects. It does not yield messages again that were nacked after this call, unless
+        they come back by time (`retry_delay`). You may leave it and go on with it later, also after its task was cancelled in it.
 
     Raises:
         Closed: The engine is closed, or is closed while the iteration waits.
@@ -398,6 +398,7 @@ class Deliveries(AsyncIterator["Delivery"]):
         delivery: Delivery | None = self._source.take()
         if delivery is None and self._timeout != 0:
             self._since_wait = 0
+            self._source.warn()
             delivery = await wait(self._engine, self._source.take, self._destination, self._timeout)
         if delivery is None:
             raise StopAsyncIteration

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from xump._arguments import HOP_LIMIT_MAX, check_count, queue_name
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from xump.types import ArrowData, Stats
 
 logger = logging.getLogger("xump")
-logger.addHandler(logging.NullHandler())
 
 
 class Engine(Staged):
@@ -347,4 +346,14 @@ class Engine(Staged):
                 logger.error("queue %r is held from now on; fix the cause, then call release() on it: %s", where, error)
 
 
+def _name_methods() -> None:
+    """Errors that Python raises for arguments say `Engine.create_queue`, in whichever file the method is."""
+    for part in Engine.__mro__:
+        if part.__module__.startswith("xump."):
+            for member in vars(part).values():
+                if isinstance(member, FunctionType):
+                    member.__qualname__ = f"Engine.{member.__name__}"
+
+
 own_methods(Engine)
+_name_methods()

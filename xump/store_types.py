@@ -105,7 +105,10 @@ def wrong_options(factory: Factory, name: str, options: Mapping[str, Any]) -> st
 
         allowed = list(signature.parameters)[1:]
         like = [close for option in options if option not in allowed for close in get_close_matches(option, allowed, 1)]
-        return f"{error}{f' (did you mean {like[0]!r}?)' if like else ''}; its options are {', '.join(allowed) or 'none'}"
+        on_disk = "; for a store on disk give its type: " + " or ".join(
+            repr(other) for other in store_types() if other != "ram") if "path" in options and "path" not in allowed else ""
+        return (f"{error}{f' (did you mean {like[0]!r}?)' if like else ''}; its options are {', '.join(allowed) or 'none'}"
+                f"{on_disk}")
     return None
 
 

@@ -1,11 +1,13 @@
 """Calls that wait in a thread: for room, for a message, for a reply, and for what falls due. The clock is the test's."""
 
+import asyncio
 import inspect
 import threading
 
 import pytest
 
 import xump
+import xump.aio
 from xump import Engine, always, deliver
 from xump.queue import Queue
 from xump.transaction import Transaction
@@ -244,3 +246,38 @@ def test_and_it_comes_through(engine, clock):
     assert [(message.address, message.correlation_id, message.priority, message.expires) for message in queue.browse()] == [
         (str(n), "c", 9, clock.now + 12 * SECOND) for n in range(1, 7)]
     assert queue.delayed == 6
+
+
+@pytest.mark.parametrize("iterate", ["deliveries", "aio"])
+def test_an_iteration_that_waits_beside_what_was_nacked_says_so_once(engine, iterate):
+    """It does not give again what was nacked, so with all credit used up it would wait in silence, for ever."""
+    jobs = engine.create_queue("jobs")
+    engine.create_selector("jobs", when=always, do=deliver("worker"), credit=1)
+    jobs.publish("bad")
+
+    async def work():
+        async for delivery in xump.aio.deliveries(engine, "worker"):
+            delivery.nack()
+            asyncio.get_running_loop().call_later(0.01, engine.close)
+
+    def wait():
+        if iterate == "aio":
+            asyncio.run(work())
+        for delivery in engine.deliveries("worker", timeout=None):
+            delivery.nack()
+            threading.Timer(0.01, engine.close).start()
+    with pytest.warns(UserWarning, match="Give the queue a retry_delay, or take in a loop") as warned, pytest.raises(xump.Closed):
+        wait()
+    assert len(warned) == 1
+
+
+def test_an_iteration_that_waits_for_the_first_message_warns_of_nothing(engine, recwarn):
+    jobs = engine.create_queue("jobs")
+    engine.create_selector("jobs", when=always, do=deliver("worker"), credit=9)
+    jobs.publish("bad")
+    engine.take(1)[0].nack()
+    iteration = engine.deliveries("worker", timeout=None)
+    next(iteration).nack()
+    jobs.publish("good")
+    assert next(iteration).address == "good"
+    assert not list(recwarn)

@@ -59,7 +59,8 @@ class FullWorld(World):
         self.hearing = Hearing(self.engine, self.names)
 
     def told(self, what):
-        return re.sub(r"\.{4,}", "...", super().told(what))
+        tellings = "".join(f"\nthe model was told: {told}" for told in self.tellings)
+        return re.sub(r"\.{4,}", "...", super().told(what + tellings))
 
     # ---- a call
 
@@ -84,6 +85,7 @@ class FullWorld(World):
             self.engine.sync()          # what was written says which message entered
         self.wait_for_threads()
         told = self.model.told = self.hearing.told(error, result, self.refused_publishers(result))
+        told.newly = [place for place, _ in self.hearing.newly]
         self.tellings.append(told)
         modelled = self.result_of(call, 0)
         if error is not None:
@@ -99,11 +101,14 @@ class FullWorld(World):
     def wait_for_threads(self):
         """A store's thread, once there is one, may have written what the call changed in that store, and be at what this brought
         about in the others."""
-        committers = self.engine._committers() if self.written and len(self.stores) > 1 else []
+        committers = self.engine._committers()
+        while any(self.hearing.is_at_work(committer) for committer in committers):
+            time.sleep(0.0001)
+        if not self.written or len(self.stores) == 1:
+            return
         while any(committer._has_work() for committer in committers):
             time.sleep(0.0001)
-        if committers:
-            self.wait_for_turns()
+        self.wait_for_turns()
 
     def do_what_is_due(self):
         """Where something waits for room, what falls due at the time of a call is done in one before it: records do not say which

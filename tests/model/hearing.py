@@ -42,6 +42,7 @@ class Hearing:
         self.last = None                # what was told of the last call
         ENDS.clear()
         self.lacks_room = False         # whether a call is about to have room made for it
+        self.rounds = 0                 # how many threads of stores write, or look for something to write
         self.known = self.limits()      # of all calls before
         self.newly = []                 # (queue's name and id, bytes) of what the groups of this call have
         self.begin()
@@ -63,8 +64,22 @@ class Hearing:
             """As where the thread does not keep up: what a thread does when it likes could not be told."""
             committer._port.has_room(committer._backend.room() - committer._on_its_way)
             make_room(0)
+        round_ = committer._round
+
+        def one_round():
+            self.rounds += 1
+            try:
+                round_()
+            finally:
+                self.rounds -= 1
         committer._port = Port(committer._port, self, name)
-        committer.make_room, committer.crowded = made, crowded
+        committer.make_room, committer.crowded, committer._round = made, crowded, one_round
+
+    def is_at_work(self, committer):
+        """Whether the thread of a store may be about to write something, or has not come to the end of that: a call that waits
+        for a call-back may have hurried it once more than was needed."""
+        return committer._thread is not None and (
+            self.rounds > 0 or committer._hurry.is_set() or (committer._each_call and committer._changed.is_set()))
 
     def begin(self):
         self.begun, self.before, self.after, self.newly = None, [], [], []

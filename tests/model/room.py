@@ -1,6 +1,6 @@
 """Room in queues, and the selectors that stand in line for it (rule 1, decision 4)."""
 
-from tests.model import due
+from tests.model import due, letters
 from tests.model.entries import READY, Entry, Message
 from tests.model.matching import makes, names_target, target_of
 from tests.model.order import may_take
@@ -87,6 +87,8 @@ def has_room(engine, queue, message, leaving=None, *, pushes=False, delayed=Fals
         if queue.durable and any(due.is_past(engine, entry) for entry in counted(queue) if entry is not leaving):
             guess(engine)           # the store may have had room for it when that was gone; then it enters as any other
     fits = fits or (pushes and drops(queue))
+    if leaving is not None and letters.dead_letter_of(engine, leaving)[0] is not queue:
+        leaving = None          # its dead letter cannot be what has entered here
     return fits and (not asks or store_takes(engine, queue, message, "push" if pushes else "wait", copier, dead, leaving))
 
 

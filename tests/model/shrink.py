@@ -52,7 +52,7 @@ def told(world_class, given, program, error):
 
 def difference(error):
     """What went wrong, without the journal."""
-    return error.partition("\nWorld")[0]
+    return str(error).partition("\nWorld")[0]
 
 
 def source(given, program):

@@ -54,6 +54,13 @@ class Told:
         self.arrivals = []              # messages that the model has put into queues
         self.pushed = {True: set(), False: set()}       # what was to enter a queue at once, and did or did not
         self.guessed = False            # whether the model had to guess what came first
+        self.newly = []                 # places of `entered` that are of this call
+        self.runs = [("begun", begun), *(("before", run) for run in before), ("limits", limits),
+                     *(("after", run) for run in after)]
+
+    def __str__(self):
+        runs = [f"{what} {({name: way.last_id for name, way in run.queues.items()})} {run.ends}" for what, run in self.runs]
+        return f"{'; '.join(runs)}; entered {[(*place, *self.entered[place]) for place in self.newly if place in self.entered]}"
 
     def had_room_by(self, moment):
         """Whether the next of the runs before the call's own work was a part of this moment in the past: what entered says so."""
@@ -183,5 +190,5 @@ def guess(engine):
 
 def store_takes(engine, queue, message, what, copier=None, dead=False, leaving=None):
     """Whether the store of the queue has room for the message. `what` would be done with it otherwise: it would "wait".
-    `leaving`: its entry in the queue that it leaves for that."""
+    `leaving`: its entry in the queue that it leaves for that, if its dead letter would enter here, too."""
     return engine.told is None or not queue.durable or engine.told.takes(engine, queue, message, what, copier, dead, leaving)

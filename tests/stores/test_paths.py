@@ -41,11 +41,11 @@ def under_a_file(path):
 
 
 @pytest.mark.parametrize("place, error, text", [
-    (dangling, FileNotFoundError, r"is a symbolic link to '.*/gone', which is not there; make that, or give .* path: '.*/s'"),
-    (circle, OSError, "is a symbolic link that leads back to itself; give another path"),
+    (dangling, FileNotFoundError, r"is a symbolic link to '.*/gone', which is not there; make that, or choose .* place: '.*/s'"),
+    (circle, OSError, "is a symbolic link that leads back to itself; choose another place"),
     (lambda path: path.parent / "no" / "s", FileNotFoundError, r"there is no directory '.*/no'; make it first"),
     (lambda path: path.parent / "no" / "where" / "s", FileNotFoundError, r"there is no directory '.*/no/where'; make it first"),
-    (under_a_file, NotADirectoryError, "/file' is no directory; give another path"),
+    (under_a_file, NotADirectoryError, "/file' is no directory; choose another place"),
     (lambda path: "", ValueError, "path='': a path is not empty"),
     (lambda path: "a\0b", ValueError, r"path='a\\x00b': a path has no character 0"),
     (lambda path: 7, TypeError, "path must be a str or PathLike, got 7"),

@@ -185,6 +185,9 @@ def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
         if options.client_ca is not None:
             raise CommandError("--client-ca needs --certificate")
         return None
+    for path in (options.certificate, options.key, options.client_ca):
+        if path is not None and not Path(path).is_file():
+            raise CommandError(f"there is no file {path!r}: --certificate, --key and --client-ca name files in PEM")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(options.certificate, options.key)
     if options.client_ca is not None:

@@ -102,7 +102,6 @@ class Delivery:
 
         Raises:
             StaleDelivery: It was answered before, or the engine has taken it back.
-            StoreFull: A store has no room for the dead letter.
             StoreFailed: The store of the message has failed: the message is settled in memory, and the store still has it.
             Closed: The engine is closed.
 
@@ -138,6 +137,7 @@ class Delivery:
 
         Raises:
             StaleDelivery: It was answered before, or the engine has taken it back.
+            StoreFull: A store has no room for the dead letter.
             StoreFailed: The store of the message has failed: the message is settled in memory, and the store still has it.
             Closed: The engine is closed.
             TypeError, ValueError: `reason` is not a str, or is too long.
@@ -155,7 +155,7 @@ class Delivery:
 class DeliveryIterator:
     """An iterator over deliveries, which ends when there has been none for `timeout` seconds. Created by `Engine.deliveries`.
 
-    It does not give messages again that were nacked after it was created.
+    It does not give messages again that were nacked after it was created, unless they came back by time.
     """
 
     def __new__(cls, engine: EngineLock, destination: str | tuple[str, ...] | None, timeout: float | None) -> Self: ...
@@ -164,3 +164,5 @@ class DeliveryIterator:
     def __next__(self) -> Delivery: ...
     def take(self) -> Delivery | None:
         """The next delivery, or None if there is none now. For `xump.aio`."""
+    def warn(self) -> None:
+        """Warn if it would wait for ever though there are messages, which it does not give again. For `xump.aio`, too."""

@@ -201,7 +201,6 @@ cdef class Delivery:
 
         Raises:
             StaleDelivery: It was answered before, or the engine has taken it back.
-            StoreFull: A store has no room for the dead letter.
             StoreFailed: The store of the message has failed: the message is settled in memory, and the store still has it.
             Closed: The engine is closed.
 
@@ -261,6 +260,7 @@ cdef class Delivery:
 
         Raises:
             StaleDelivery: It was answered before, or the engine has taken it back.
+            StoreFull: A store has no room for the dead letter.
             StoreFailed: The store of the message has failed: the message is settled in memory, and the store still has it.
             Closed: The engine is closed.
             TypeError, ValueError: `reason` is not a str, or is too long.
@@ -514,7 +514,7 @@ cdef int keep_undelivered(EngineLock core, list deliveries) except -1:
 cdef class DeliveryIterator:
     """An iterator over deliveries, which ends when there has been none for `timeout` seconds. Created by `Engine.deliveries`.
 
-    It does not give messages again that were nacked after it was created.
+    It does not give messages again that were nacked after it was created, unless they came back by time.
     """
 
     def __cinit__(self, EngineLock engine not None, destination, timeout):
@@ -533,6 +533,7 @@ cdef class DeliveryIterator:
     def __next__(self):
         delivery = self.next_delivery()
         if delivery is None and self.timeout != 0:
+            self.warn()
             delivery = self.engine._wait(self.take, self.destination, self.timeout)
         if delivery is None:
             raise StopIteration
@@ -566,6 +567,19 @@ cdef class DeliveryIterator:
             if not ended and delivery is not None:
                 keep_undelivered(<EngineLock> core, [delivery])
         return delivery
+
+    def warn(self):
+        """Warn if it would wait for ever though there are messages, which it does not give again. For `xump.aio`, too."""
+        cdef bint passes
+        if self.timeout is not None or not self.is_picky():
+            return
+        self.core.lock()
+        try:
+            passes = first_offer(self.core, self.destination) != NULL and self.first_wanted() == NULL
+        finally:
+            self.core.unlock_now()
+        if passes:
+            self.engine._warn_of_nacked(self.destination)
 
     cdef inline bint is_picky(self) noexcept:
         """Whether a message was nacked since the iteration began."""

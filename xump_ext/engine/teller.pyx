@@ -1,8 +1,8 @@
 """Calls back when a call is over: outlets that have a first offer, watchers of queues and selectors that came and went.
 
 A call notes them in `caused` while it is inside the engine. When it leaves, they are `due`, and one thread calls them, one after
-the other. A thread that holds a lock beside the engine's, to write for a store (`Later`) or to change the graph (`GraphLock`), calls none of
-them before it has given that up: a call-back may call the engine, and so wait for that very lock.
+the other. A thread that holds a lock beside the engine's, to write for a store (`Later`) or to change the graph (`GraphLock`),
+calls none of them before it has given that up: a call-back may call the engine, and so wait for that very lock.
 """
 
 from threading import RLock
@@ -27,8 +27,8 @@ cdef class Teller:
         return 0
 
     cdef int tell(self, object engine) except -1:
-        """Makes the call-backs that are due, one after the other. Those that they cause themselves follow when they have returned,
-        in the same loop: none is called inside another one."""
+        """Makes the call-backs that are due, one after the other. Those that they cause themselves follow when these have
+        returned, in the same loop: none is called inside another one."""
         cdef list changes
         self.calling = True
         try:
