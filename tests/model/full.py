@@ -46,7 +46,7 @@ class FullWorld(World):
         self.bodies = 0
         self.asked = []             # bytes of the messages of this call
         self.live = []              # messages that were there when it began
-        self.tellings = []          # what the model was told of it
+        self.tellings = []          # what the model was told since it was last found equal
         self.note = ""
         super().__init__(hop_limit, dead_letter, stores, written, pace)
         self.given = (*self.given, expires)
@@ -69,7 +69,6 @@ class FullWorld(World):
         return super().both(call, note, any_error)
 
     def results_of(self, call):
-        self.tellings = []
         self.do_what_is_due()
         return self.told_results(call)
 
@@ -85,6 +84,7 @@ class FullWorld(World):
             self.engine.sync()          # what was written says which message entered
         self.wait_for_threads()
         told = self.model.told = self.hearing.told(error, result, self.refused_publishers(result))
+        told.live = self.live
         told.newly = [place for place, _ in self.hearing.newly]
         self.tellings.append(told)
         modelled = self.result_of(call, 0)
@@ -123,9 +123,7 @@ class FullWorld(World):
         """Records do not tell twins apart: copies of a message that are alike, of which only one found room. Nor do they tell all
         of what came first: whether a message entered before or after another one had expired in its full queue, where an overflow
         selector takes it before; whether an urgent one went before one that waits, which it does if there is room for that."""
-        arrivals = () if self.model.told is None else self.model.told.arrivals      # None: it was just opened again
-        twins = Counter((number_of(m.body), m.address, m.hops) for m in (*self.live, *arrivals))
-        undecided = max(twins.values(), default=0) > 1 or any(told.has_twins() or told.guessed for told in self.tellings)
+        undecided = any(has_twins(*told.live, *told.arrivals) or told.has_twins() or told.guessed for told in self.tellings)
         self.met["undecided"] += undecided
         return undecided
 
@@ -199,6 +197,7 @@ class FullWorld(World):
         super().compare()
         if not self.model.depth:
             self.check_lines()
+        self.tellings = []
 
     def compare_synced(self):
         """What went on because the sync made room may be durable, too: `compare` asks for the rest."""
@@ -341,6 +340,10 @@ class FullWorld(World):
         if not self.blocks and self.full_stores():
             self.met[f"a full store is {'lost in a crash' if crash else 'closed'} and opened again"] += 1
         super().reopen(crash)
+
+
+def has_twins(*messages):
+    return max(Counter((number_of(m.body), m.address, m.hops) for m in messages).values(), default=0) > 1
 
 
 def charge(message):

@@ -54,6 +54,7 @@ class Told:
         self.arrivals = []              # messages that the model has put into queues
         self.pushed = {True: set(), False: set()}       # what was to enter a queue at once, and did or did not
         self.guessed = False            # whether the model had to guess what came first
+        self.live = []                  # messages that were there when it began
         self.newly = []                 # places of `entered` that are of this call
         self.runs = [("begun", begun), *(("before", run) for run in before), ("limits", limits),
                      *(("after", run) for run in after)]
