@@ -1,5 +1,6 @@
 """Call-backs of outlets and watches come when their thread holds nothing that the engine needs; closing comes at any time."""
 
+import signal
 import threading
 from contextlib import suppress
 
@@ -164,3 +165,45 @@ def test_a_store_is_closed_once_by_close_and_by_delete_store(kind, tmp_path):
     assert len(errors) <= 1 and engine.closed
     with opened(kind, tmp_path / "s", **KINDS[kind]) as engine:
         assert [message.body for message in engine.queues["q"].browse()] == [b"kept"]
+
+
+def test_a_signal_ends_the_wait_for_a_change_of_the_graph():
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        with engine._graph_lock:
+            held.set()
+            assert done.wait(SECONDS)
+    with Engine() as engine:
+        holder = threading.Thread(target=hold)
+        holder.start()
+        assert held.wait(SECONDS)
+        before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+        threading.Timer(0.05, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1)).start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                engine.create_queue("q")
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+            done.set()
+        holder.join()
+        engine.create_queue("q")
+        assert list(engine.queues) == ["q"]
+
+
+def test_changes_of_the_graph_take_turns():
+    def change(name):
+        for _ in range(200):
+            with engine._graph_lock:        # it may be entered again
+                engine.create_queue(name)
+                inside.append(name)
+                assert list(engine.queues) == [name]
+                engine.delete_queue(name)
+    inside = []
+    with Engine() as engine:
+        threads = [threading.Thread(target=change, args=(name,)) for name in "abc"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(inside) == 600 and not engine.queues

@@ -21,6 +21,7 @@ cdef class Later:
 cdef class GraphLock:
     cdef Teller teller
     cdef void* engine
-    cdef object acquire
-    cdef object release
-    cdef int depth
+    cdef void* lock         # PyThread_type_lock
+    cdef int depth          # how often its thread has entered
+
+    cdef int wait(self) except -1

@@ -124,11 +124,13 @@ cdef class Admissions:
         """Does what may fail, before anything changes: reserves memory for the records of all messages, which are in one store;
         reads what the answers need, which is kept until they are carried out; and sees that their dead letters have room."""
         cdef store_t* store = NULL
-        cdef LetterRoom room = LetterRoom.__new__(LetterRoom) if self.answers else None
+        cdef LetterRoom room = None
         cdef int64_t bytes = 0
         cdef Py_ssize_t i
         for i in range(self.count):
             if self.items[i].answer != NULL:
+                if room is None and self.items[i].answer.kind != ANSWER_ACK:
+                    room = LetterRoom.__new__(LetterRoom)
                 answer_read(self.engine, self.items[i].answer, room)
             elif self.items[i].queue != NULL and self.items[i].queue.durable:
                 store = self.items[i].queue.store

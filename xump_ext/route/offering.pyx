@@ -194,21 +194,14 @@ cdef inline int in_hand(engine_t* engine, entry_t* entry, entry_t** remembered) 
 
 cdef int accept_bound(engine_t* engine, entry_t* entry) except -1:
     """Your program takes a bound message (INFINITE credit): it is settled at once."""
-    cdef bint ended = False
-    try:
-        settle_bound(engine, entry)
-        ended = True
-    finally:
-        if not ended:           # memory ended
-            engine.at_rest = BROKEN
-    return 0
-
-
-cdef inline int settle_bound(engine_t* engine, entry_t* entry) except -1:
+    cdef int at_rest = engine.at_rest
     engine.entered_stores = 0
+    engine.at_rest = BROKEN     # should memory end half-way
     withdraw(engine, entry)
     leave_room(engine, entry)
-    return settle(engine, entry, PROCESSED, 0)
+    settle(engine, entry, PROCESSED, 0)
+    engine.at_rest = at_rest
+    return 0
 
 
 cdef int reined_goes_on(engine_t* engine, selector_t* selector) except -1:
