@@ -107,42 +107,37 @@ def test_a_watch_may_wait_for_another_thread_that_changes_the_graph():
         assert list(engine.queues) == ["first", "second"]
 
 
-def test_a_store_that_is_opened_while_the_engine_is_closed_is_closed_too(kind, tmp_path, monkeypatch):
+def closed_after(engine, call):
+    """The call, after which another thread closes the engine."""
+    def wrapped(*arguments):
+        done = call(*arguments)
+        close_in_another_thread(engine)
+        return done
+    return wrapped
+
+
+def close_in_another_thread(engine):
+    closer = threading.Thread(target=engine.close)
+    closer.start()
+    closer.join()
+
+
+@pytest.mark.parametrize("owner", ["engine", "opening"])
+def test_a_store_that_is_opened_while_the_engine_is_closed_is_closed_too(kind, tmp_path, owner, monkeypatch):
     with opened(kind, tmp_path / "s", **KINDS[kind]) as engine:
         engine.create_queue("q", store="s").publish()
     engine = Engine()
-    real = engine._recover
-
-    def close_after(*arguments):
-        done = real(*arguments)
-        closer = threading.Thread(target=engine.close)
-        closer.start()
-        closer.join()
-        return done
-    monkeypatch.setattr(Engine, "_recover", lambda _, *arguments: close_after(*arguments))
+    if owner == "engine":
+        read = closed_after(engine, engine._recover)
+        monkeypatch.setattr(Engine, "_recover", lambda _, *arguments: read(*arguments))
+    else:           # `close` does not see the store yet: the call that opens it closes it
+        monkeypatch.setattr(opening, "Committer", closed_after(engine, opening.Committer))
     with pytest.raises(Closed):
         engine.create_store("s", kind, path=str(tmp_path / "s"), **KINDS[kind])
     monkeypatch.undo()
     with opened(kind, tmp_path / "s", **KINDS[kind]) as engine:
         assert engine.queues["q"].ready == 1
         engine.check()
-
-
-def test_a_store_that_close_does_not_see_is_closed_by_the_call_that_opened_it(kind, tmp_path, monkeypatch):
-    engine = Engine()
-    real = opening.Committer
-
-    def made_and_closed(*arguments):
-        committer = real(*arguments)
-        closer = threading.Thread(target=engine.close)
-        closer.start()
-        closer.join()
-        return committer
-    monkeypatch.setattr(opening, "Committer", made_and_closed)
-    with pytest.raises(Closed):
-        engine.create_store("s", kind, path=str(tmp_path / "s"), **KINDS[kind])
-    monkeypatch.undo()
-    opened(kind, tmp_path / "s", **KINDS[kind]).close()
 
 
 def test_a_store_is_closed_once_by_close_and_by_delete_store(kind, tmp_path):
@@ -153,9 +148,7 @@ def test_a_store_is_closed_once_by_close_and_by_delete_store(kind, tmp_path):
 
     def meanwhile(found):
         committer.finish = finish
-        closer = threading.Thread(target=engine.close)
-        closer.start()
-        closer.join()
+        close_in_another_thread(engine)
         finish(found)
     committer.finish = meanwhile
     try:
