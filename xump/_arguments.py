@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from xump import operators
-from xump._names import name_of
+from xump._names import name_of, shown
 from xump.actions import Action, Field
 from xump.conditions import All, Condition, Match, Role, Where, check_made, match, where
 from xump.errors import Conflict
@@ -35,7 +35,7 @@ TIME_MIN, TIME_MAX = -(2**63) + 1, 2**63 - 2
 def check_count(what: str, value: object, least: int, most: int, kinds: str = "an int") -> None:
     """Raises TypeError unless `value` is an int, ValueError unless it is from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{what} must be {kinds}, got {type(value).__name__}")
+        raise TypeError(f"{what} must be {kinds}, got {shown(value)}")
     if not least <= value <= most:
         raise ValueError(f"{what} must be from {least} to {most}, got {value}")
 
@@ -43,13 +43,13 @@ def check_count(what: str, value: object, least: int, most: int, kinds: str = "a
 def check_int(what: str, value: object, kind: str) -> None:
     """Raises TypeError unless `value` is an int; `kind` says what of."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{what} must be {kind}, got {type(value).__name__}")
+        raise TypeError(f"{what} must be {kind}, got {shown(value)}")
 
 
 def check_bool(what: str, value: object) -> None:
     """Raises TypeError unless `value` is a bool."""
     if not isinstance(value, bool):
-        raise TypeError(f"{what} must be a bool, got {type(value).__name__}")
+        raise TypeError(f"{what} must be a bool, got {shown(value)}")
 
 
 def checked_destination(destination: object) -> str | tuple[str, ...] | None:
@@ -57,7 +57,7 @@ def checked_destination(destination: object) -> str | tuple[str, ...] | None:
     if destination is None or isinstance(destination, str):
         return destination
     if not isinstance(destination, (list, tuple, set, frozenset)):
-        raise TypeError(f"destination must be a str, a list or set of them, or None, got {type(destination).__name__}")
+        raise TypeError(f"destination must be a str, a list or set of them, or None, got {shown(destination)}")
     for one in destination:
         if not isinstance(one, str):
             raise TypeError(f"a destination must be a str, got {type(one).__name__} among several")
@@ -70,7 +70,7 @@ def check_timeout(timeout: object) -> None:
         return
     if not isinstance(timeout, float):
         if isinstance(timeout, bool) or not isinstance(timeout, int):
-            raise TypeError(f"timeout must be a number of seconds or None, got {type(timeout).__name__}")
+            raise TypeError(f"timeout must be a number of seconds or None, got {shown(timeout)}")
         try:
             float(timeout)
         except OverflowError:
@@ -96,7 +96,7 @@ def start_of(start: object, words: str = "'head', 'current'") -> Any:
     if isinstance(start, bool) or not isinstance(start, int):
         if isinstance(start, str):
             raise ValueError(f"unknown start {start!r}; allowed are {words}, an id, or an aware datetime")
-        raise TypeError(f"start must be a str, an id, or an aware datetime, got {type(start).__name__}")
+        raise TypeError(f"start must be a str, an id, or an aware datetime, got {shown(start)}")
     if not 0 <= start <= ID_MAX:
         raise ValueError(f"start must be an id from 0 to {ID_MAX}, got {start}")
     return start

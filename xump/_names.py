@@ -6,6 +6,7 @@ a member of `enum.StrEnum` is its value.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -18,13 +19,18 @@ REPLIES = "xump.replies"
 """The queue to which replies to requests come. An engine makes it by itself."""
 
 
+def shown(value: object) -> str:
+    """A value as an error names it: its type, and what it is, in short."""
+    return "NoneType" if value is None else f"{type(value).__name__} {reprlib.repr(value)}"
+
+
 def text_of(value: object, what: str) -> str:
     """Return `value` as an exact str; `what` names the argument in errors.
 
     Raises TypeError for anything but a str, and ValueError, with the position, for text that UTF-8 cannot encode.
     """
     if not isinstance(value, str):
-        raise TypeError(f"{what} must be a str, got {type(value).__name__}")
+        raise TypeError(f"{what} must be a str, got {shown(value)}")
     at = surrogate_in(value)
     if at is not None:
         raise ValueError(f"{what} has a lone surrogate, {value[at]!a}, at {at}, which UTF-8 cannot encode")

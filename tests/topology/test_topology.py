@@ -351,7 +351,7 @@ def test_everything_that_is_wrong_is_said_at_once(engine):
                       "selectors": [SELECTOR | {"source": "q"}, SELECTOR]})
     assert str(caught.value) == (
         "the topology is wrong: the topology has an unknown key 'colour'; allowed are version, stores, queues, windows, "
-        "selectors, broker; queue 'q': limit must be an int, got str; "
+        "selectors, broker; queue 'q': limit must be an int, got str 'x'; "
         "selector 2: its source 'jobs' is neither in the topology nor in the engine")
 
 
