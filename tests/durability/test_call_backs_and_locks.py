@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from tests.durability.one_store import KINDS
-from xump import INFINITE, Closed, Engine, always, copy_to, deliver, move_to, where
+from xump import INFINITE, Closed, Engine, StoreFull, always, copy_to, deliver, move_to, where
 from xump.durability import opening
 
 SMALL = {"ring": {"segment_bytes": 1 << 18, "min_bytes": 0}, "lmdb": {}}
@@ -61,6 +61,21 @@ def test_a_call_back_that_ends_the_program_fails_no_store(kind, tmp_path):
             engine.sync()
         engine.sync()
         assert engine.stores["s"].error is None and len(engine.take(9)) == len(outlets)
+
+
+def test_what_fell_due_before_a_refused_call_is_told_at_its_end(kind, tmp_path):
+    """Its store made room in vain; the lock was given up meanwhile."""
+    now, seen = [0], []
+    with Engine(clock=lambda: now[0]) as engine:
+        engine.create_store("s", kind, path=str(tmp_path / "s"), max_bytes=2 << 20, **SMALL[kind])
+        engine.create_queue("q", store="s")
+        engine.create_queue("a").publish(delay=1)
+        engine.create_selector("a", when=always, do=deliver("d"), credit=9)
+        outlet = engine.outlet(lambda: seen.append("called back"), ["d"])
+        now[0] = 2 * 10**9
+        with pytest.raises(StoreFull):
+            engine.publish("q", body=bytes(8 << 20))
+        assert seen == ["called back"] and len(outlet.take(9)) == 1
 
 
 def test_a_call_back_comes_when_its_call_is_over():

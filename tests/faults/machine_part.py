@@ -41,8 +41,8 @@ worlds have two to four queues, hardly any room, selectors that are alike, and t
 "lines" many selectors wait for room in the same few targets, through building blocks that last; flows take messages far,
 through durable queues and RAM; full stores are so small that messages of kilobytes fill them again and again, and the model is
 told what found room (`tests/model/told.py`). A program is "undecided" where it ended early: copies of a message that are alike
-wanted the same room, and the records do not say which one got it. A program that fails is shrunk to the smallest one that
-fails.
+wanted the same room, and the records do not say which one got it, or what came first. A program that fails is shrunk to the
+smallest one that fails.
 """
 
 

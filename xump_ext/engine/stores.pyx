@@ -211,6 +211,7 @@ cdef class EngineStores(EngineLock):
         finally:
             self.teller.wait_end()
             self.lock()
+            self.teller.put_back()
             self.catches_up = catches_up
             if catches_up:
                 self.e.now = now        # the time of a moment before the call

@@ -10,6 +10,7 @@ cdef class Teller:
 
     cdef int call_over(self, object engine) except -1
     cdef int tell(self, object engine) except -1
+    cdef int put_back(self) except -1
     cdef int tell_watchers(self, object engine, list changes) except -1
     cdef int wait_begin(self) except -1
     cdef int wait_end(self) except -1

@@ -53,9 +53,14 @@ cdef class Teller:
                 self.tell_watchers(engine, changes)
         finally:
             self.calling = False
-            if self.due:        # an interrupt: the rest is told at the end of the next call, which looks at what was caused
-                self.caused[:0] = self.due
-                self.due.clear()
+            self.put_back()     # after an interrupt the rest is told at the end of the next call
+        return 0
+
+    cdef int put_back(self) except -1:
+        """Nobody calls what is due: the end of the next call does, which looks only at what was caused."""
+        if self.due and not self.calling:
+            self.caused[:0] = self.due
+            self.due.clear()
         return 0
 
     cdef int tell_watchers(self, object engine, list changes) except -1:
