@@ -57,7 +57,7 @@ cdef class Teller:
         return 0
 
     cdef int put_back(self) except -1:
-        """Nobody calls what is due: the end of the next call does, which looks only at what was caused."""
+        """Has the end of the next call tell what is due and told by no one now. It looks only at what was caused."""
         if self.due and not self.calling:
             self.caused[:0] = self.due
             self.due.clear()
