@@ -1,7 +1,7 @@
 """The graph of an engine: its stores, queues and selectors, created and deleted.
 
 The class `xump.Engine` is in three files: `Graph` here, `Taking` in `xump._taking`, and the rest in `xump.engine`. The graph
-changes under the build lock, one change at a time; arguments are checked before.
+changes under the lock of the graph, one change at a time; arguments are checked before.
 """
 
 from __future__ import annotations
@@ -554,8 +554,7 @@ class Graph(Windows):
         queue: Queue | None = self._queues.get(name)
         if queue is None or (isinstance(name, Queue) and queue is not name):
             text = name.name if isinstance(name, Queue) else str.__str__(name)
-            hint = "" if text in self._queues else what_is_there(text, list(self._queues)).replace(
-                "; there is none", "; create it first")
+            hint = "" if text in self._queues else what_is_there(text, list(self._queues), "create it first")
             raise QueueNotFound(f"{what}: no queue {text!r} in this engine{hint}")
         return queue
 

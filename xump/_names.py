@@ -50,14 +50,14 @@ def name_of(value: object, what: str) -> str:
     return text
 
 
-def what_is_there(name: object, names: Iterable[object]) -> str:
+def what_is_there(name: object, names: Iterable[object], nothing: str = "there is none") -> str:
     """The end of an error like "no queue 'jbos' in this engine": the name that was meant perhaps, or those that there are."""
     there = list(names)
     like = get_close_matches(name, [other for other in there if isinstance(other, str)], 1) if isinstance(name, str) else []
     if like:
         return f"; did you mean {like[0]!r}?"
     if not there:
-        return "; there is none"
+        return f"; {nothing}"
     shown = ", ".join(map(repr, there[:SHOWN_MAX]))
     return f"; there {'is' if len(there) == 1 else 'are'} {shown}" + (
         f" and {len(there) - SHOWN_MAX:,} more" if len(there) > SHOWN_MAX else "")

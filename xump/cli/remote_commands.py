@@ -32,8 +32,8 @@ LEASE_SECONDS = 60.0
 
 PUBLISH_EPILOG = """\
 Each line of standard input becomes a message; when the command ends, all of them are in the queue, and on the disk if its store
-is there (`{"store": "disk"}` where you PUT it). With --json a line is a JSON object with
-address, body (or body_base64), headers, reply_to, message_id, correlation_id, expires, priority, as `xump consume` prints it.
+is there (`{"store": "disk"}` where you PUT it). With --json a line is a JSON object with address, body (or body_base64),
+headers, reply_to, message_id, correlation_id, expires, priority, as `xump consume` prints it.
 The queue must be there: a topology has it, a client declares it, or `curl -X PUT -d '{}' http://127.0.0.1:8080/queues/jobs`.
 
 examples:

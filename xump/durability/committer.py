@@ -98,7 +98,7 @@ class Committer:
         self._others = others
         self._syncs = backend.durability in ("sync", "group")
         self._turn = threading.Lock()
-        self._ending = threading.Lock()     # `Engine.close` and `delete_store` may come at once, in two threads
+        self._ending = threading.RLock()    # `Engine.close` and `delete_store` may come at once, in two threads
         self._ended = False
         self._written = 0
         self._on_its_way = 0            # bytes of a group that is being written

@@ -17,8 +17,5 @@ cdef class Core(EngineReading):
     cdef int enable(self, selector_t* selector) except -1
     cdef int check_replay(self, selector_t* selector, list ids) except -1
     cdef int free_graph(self) except -1
-    cdef int block_enter(self) except -1
-    cdef int block_undo(self) except -1
-    cdef int block_leave(self, list reopened) except -1
     cdef int do_due_now(self) except -1
     cdef int end_hold(self, queue_t* queue) except -1

@@ -477,53 +477,6 @@ cdef class Core(EngineReading):
             wake_everything(&self.e, queue)
         return 0
 
-    cdef int block_enter(self) except -1:
-        """Enter a building block; routing starts when the outermost one ends. If it raises, the block is not entered."""
-        self.lock()
-        try:
-            self.do_due_now()
-            if self.publishers:
-                self.let_in()           # the last time before the block ends
-        except BaseException:
-            self.unlock()
-            raise
-        self.e.building += 1
-        try:
-            self.unlock()
-        except BaseException:           # of a call-back, or of a store that has failed
-            self.block_undo()
-            raise
-        return 0
-
-    cdef int block_undo(self) except -1:
-        if self.lock_if_open():
-            self.e.building -= 1
-            self.e.interrupted = True   # another thread may have put something into it: the next call routes that
-            self.unlock_now()
-        return 0
-
-    cdef int block_leave(self, list reopened) except -1:
-        """Leave a building block. `reopened`: queues that are held until the outermost one ends. A block ends even if the clock
-        raises; then the next call routes."""
-        self.lock()
-        try:
-            try:
-                self.do_due_now()       # still inside the block: it is routed with all the rest
-            finally:
-                self.e.building -= 1
-                self.e.interrupted = True
-            if self.e.building == 0 and reopened:
-                reopened_now = [handle for handle in reopened if (<QueueHandle> handle).queue != NULL]
-                reopened.clear()
-                for handle in reopened_now:
-                    self.end_hold((<QueueHandle> handle).queue)
-                time_of(&self.e)
-                release_due(&self.e, reopened_now)
-            run(&self.e)
-        finally:
-            self.unlock()
-        return 0
-
     cdef int do_due_now(self) except -1:
         """Read the clock, and do what fell due, in a call that has only taken the lock."""
         if self.clock is not None or self.e.schedule.live:

@@ -7,7 +7,8 @@ from cpython.object cimport PyObject
 from cpython.pystate cimport PyThreadState_Get
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from xump_ext.engine.teller cimport GraphLock, Teller
+from xump_ext.engine.graph_lock cimport GraphLock
+from xump_ext.engine.teller cimport Teller
 from xump_ext.log.marks cimport Owners
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport Times

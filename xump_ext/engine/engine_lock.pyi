@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
-from xump_ext.engine.teller import GraphLock, Later
+from xump_ext.engine.graph_lock import GraphLock
+from xump_ext.engine.teller import Later
 from xump_ext.state.sleeper import Sleeper
 
 _Taken = TypeVar("_Taken")

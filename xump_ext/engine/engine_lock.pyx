@@ -36,8 +36,9 @@ from cpython.pystate cimport PyThreadState_Get
 from libc.stdint cimport INT64_MIN, int64_t, uint64_t
 from libc.string cimport memset
 
+from xump_ext.engine.graph_lock cimport GraphLock
 from xump_ext.engine.handles cimport QueueHandle
-from xump_ext.engine.teller cimport GraphLock, Later, Teller
+from xump_ext.engine.teller cimport Later, Teller
 from xump_ext.errors import Closed, ForkedError, QueueNotFound, Reentrant
 from xump_ext.log.journal cimport tell_stores
 from xump_ext.log.marks cimport Owners

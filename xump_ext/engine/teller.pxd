@@ -18,11 +18,3 @@ cdef class Teller:
 cdef class Later:
     cdef Teller teller
     cdef object engine
-
-cdef class GraphLock:
-    cdef Teller teller
-    cdef void* engine
-    cdef void* lock         # PyThread_type_lock
-    cdef int depth          # how often its thread has entered
-
-    cdef int wait(self) except -1

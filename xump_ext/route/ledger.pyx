@@ -25,7 +25,7 @@ from xump_ext.route.letters cimport (
 from xump_ext.route.offering cimport next_waiter, offer_under, rotate
 from xump_ext.route.ready cimport delay, detach_ready, expiry_set, leave_ready
 from xump_ext.route.settling cimport DROPPED, PROCESSED, clamp, copy_nack, end, hops_of, is_fresh, nacked, settle
-from xump_ext.select.credit cimport overflow_has_room, overflow_takes, room_changed, room_made, waiter_leave
+from xump_ext.select.credit cimport overflow_has_room, overflow_takes, room_made, room_taken, waiter_leave
 from xump_ext.select.groups cimport group_enter, group_hold
 from xump_ext.select.unrouted cimport apart_add, backlog_apart
 from xump_ext.state.constants cimport (
@@ -140,11 +140,6 @@ cdef int entry_fills(engine_t* engine, queue_t* queue, entry_t* entry, visited_t
     if queue.ready > queue.limit:
         return take_overflow(engine, entry, visited)
     return entry_goes_on(engine, queue, entry, visited)
-
-
-cdef inline int room_taken(engine_t* engine, queue_t* queue) except -1:
-    """A queue may be full now, or its store: tells the waiting lists, of which something may be about to go on."""
-    return room_changed(engine, queue, False) if engine.runnable.count else 0
 
 
 cdef inline int entry_goes_on(engine_t* engine, queue_t* queue, entry_t* entry, visited_t* visited) except -1:

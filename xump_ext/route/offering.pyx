@@ -9,7 +9,7 @@ from xump_ext.memory.prefetch cimport prefetch
 from xump_ext.route.ready cimport counts_apart, detach_ready, leave_ready
 from xump_ext.route.settling cimport PROCESSED, selector_paid, settle
 from xump_ext.select.credit cimport (
-    can_take, room_changed, room_made, selector_idle, selector_ready, selector_wake, waiter_leave, waiters_wake,
+    can_take, room_made, room_taken, selector_idle, selector_ready, selector_wake, waiter_leave, waiters_wake,
     wake_where_room_varies,
 )
 from xump_ext.select.groups cimport group_hold
@@ -103,8 +103,7 @@ cdef int offer_under(engine_t* engine, selector_t* selector, entry_t* entry) exc
     if left:
         waiter_leave(engine, selector.waiters)
     selector.target.ready += 1
-    if engine.runnable.count:
-        room_changed(engine, selector.target, False)
+    room_taken(engine, selector.target)
     offer(engine, selector, entry)
     return next_waiter(engine, selector, selector.target) if left else 0
 

@@ -73,6 +73,10 @@ cdef inline int room_made(engine_t* engine, queue_t* queue) except -1:
         return 0
     return room_changed(engine, queue, True)
 
+cdef inline int room_taken(engine_t* engine, queue_t* queue) except -1:
+    """`queue` may be full now, or its store: tells the waiting lists, of which something may be about to go on."""
+    return room_changed(engine, queue, False) if engine.runnable.count else 0
+
 cdef int waiting_add(waitset_t* waitset, entry_t* entry) except -1
 cdef int members_lower(waitset_t* waitset, uint64_t order) except -1
 cdef void waiting_remove(waitset_t* waitset, entry_t* entry) noexcept
