@@ -22,6 +22,7 @@ from xump import topology
 from xump.cli import bench_commands, broker_commands, remote_commands, sql_commands, store_commands, zeromq_commands
 from xump.cli.exit import CommandError, ExitCode
 from xump.cli.remote import is_url
+from xump.cli.store_report import counted
 from xump.store_types import types_of
 from xump.topology import drawing, picture
 
@@ -204,7 +205,7 @@ def _check(options: argparse.Namespace) -> int:
     if said:
         return ExitCode.PROBLEM_FOUND
     queues, selectors = len(mapping.get("queues", {})), len(mapping.get("selectors", []))
-    print(f"{_shown(path)} is fine: {_counted(queues, 'queue')}, {_counted(selectors, 'selector')}.")
+    print(f"{_shown(path)} is fine: {counted(queues, 'queue')}, {counted(selectors, 'selector')}.")
     return ExitCode.OK
 
 
@@ -309,7 +310,3 @@ def _write(name: str | None, content: bytes) -> None:
 
 def _shown(name: str) -> str:
     return "standard input" if name == "-" else name
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from xump.cli.exit import CommandError, ExitCode
 from xump.cli.remote import Remote, add_broker, message_of
-from xump.cli.store_report import json_of_message, line_of_message, print_json
+from xump.cli.store_report import counted, json_of_message, line_of_message, print_json
 from xump.topology.graph import printable
 
 LINES = "application/x-ndjson"
@@ -78,7 +78,7 @@ def add_commands(commands: Any, form: Any) -> None:
     publish.add_argument("--address", metavar="TEXT", help="the address of the messages (routing key); default: empty")
     publish.add_argument("--header", metavar="NAME=VALUE", action="append", default=[], type=_header,
                          help="a header of each message; a VALUE that is a number, true or false in JSON is one")
-    publish.add_argument("--priority", metavar="N", type=int, help="0 to 255")
+    publish.add_argument("--priority", metavar="N", type=_priority, help="0 to 255")
     publish.add_argument("--ttl", metavar="SECONDS", type=_seconds, help="expire after SECONDS")
     publish.add_argument("--delay", metavar="SECONDS", type=_seconds, help="deliver after SECONDS")
     form_of_input = publish.add_mutually_exclusive_group()
@@ -141,6 +141,12 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _priority(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 255:
+        raise argparse.ArgumentTypeError(f"must be 0 to 255, got {text!r}")
+    return int(text)
+
+
 def _header(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
@@ -173,7 +179,7 @@ def _publish(options: argparse.Namespace) -> int:
 
 
 def _said(count: int) -> str:
-    return f"published {count:,} message{'' if count == 1 else 's'}"
+    return f"published {counted(count, 'message')}"
 
 
 def _line(body: bytes, options: argparse.Namespace) -> str:
@@ -188,13 +194,14 @@ def _line(body: bytes, options: argparse.Namespace) -> str:
 
 def _lines(stream: BinaryIO) -> Iterator[list[bytes]]:
     """The lines, as many at once as are there: what trickles in is not held back."""
-    rest = b""
+    rest, asked = b"", False
     while chunk := stream.read1(CHUNK_BYTES):     # type: ignore[attr-defined]
         *lines, rest = (rest + chunk).split(b"\n")
         for at in range(0, len(lines), LINES_AT_ONCE):
             yield lines[at:at + LINES_AT_ONCE]
-    if rest:
-        yield [rest]
+            asked = True
+    if rest or not asked:       # a broker or a queue that is not there is said also if no line came
+        yield [rest] if rest else []
 
 
 # ---- consume
@@ -291,7 +298,7 @@ def _work(broker: Remote, options: argparse.Namespace, taken: dict[str, Any]) ->
 def _requeue(options: argparse.Namespace) -> int:
     with Remote(options.broker) as broker:
         moved = broker.ask("POST", "queues", options.queue, "requeue", to=options.to, limit=options.limit)["requeued"]
-    print(f"requeued {moved:,} message{'' if moved == 1 else 's'}")
+    print(f"requeued {counted(moved, 'message')}")
     return ExitCode.OK
 
 
@@ -317,7 +324,7 @@ def stats(url: str, options: argparse.Namespace) -> int:
         return ExitCode.OK
     from xump.cli.top import table
 
-    print(f"{url}: {len(found['queues'])} queues, {len(found['selectors'])} selectors, {len(found['connections'])} connections")
+    print(f"{url}: " + ", ".join(counted(len(found[f"{what}s"]), what) for what in ("queue", "selector", "connection")))
     print(table(found))
     return ExitCode.OK
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from xump.cli.store_report import size_text
+from xump.cli.store_report import counted, size_text
 from xump.demo.actors import NACK_EVERY
 from xump.demo.durable import Recovery
 from xump.demo.errors import Unwritable
@@ -99,7 +99,7 @@ def report(replay: Replay, airlines: dict[str, str], folder: Path, screen: Scree
     lines, balanced = books(replay, stats)
     if after is not None:
         lines += [f"not as promised: {sentence}" for sentence in after.wrong] or [
-            f"read out of the store once more, flight by flight: {number_of(replay.published, 'flight')}, each once; the "
+            f"read out of the store once more, flight by flight: {counted(replay.published, 'flight')}, each once; the "
             f"{after.rows[0][1]} confirmed before the kill among them"]
         balanced = balanced and not after.wrong
     for line in lines:
@@ -110,7 +110,7 @@ def report(replay: Replay, airlines: dict[str, str], folder: Path, screen: Scree
     write_files(replay, stats, folder, screen)
     verdict = "the books balance" if balanced else "THE BOOKS DO NOT BALANCE"
     seconds = replay.total_seconds + (replay.before.seconds if replay.before else 0.0)
-    print(f"{number_of(replay.published, 'flight')} in {seconds:.2f} s, {replay.published / seconds:,.0f} messages/s; {verdict}; "
+    print(f"{counted(replay.published, 'flight')} in {seconds:.2f} s, {replay.published / seconds:,.0f} messages/s; {verdict}; "
           f"see {folder / 'graph.svg'}")
     return 0 if balanced else 1
 
@@ -129,12 +129,12 @@ def report_broker(outcome: Outcome, folder: Path, screen: Screen) -> int:
     wrong, twice = outcome.wrong(), outcome.first.total() + outcome.again.total() - outcome.published
     screen.show("\nThe books")
     for sentence in wrong or [
-            f"{number_of(outcome.published, 'flight')} published and confirmed; each was handled by a worker",
-            f"{number_of(twice, 'flight')} handled twice: not acked by the killed worker, and marked redelivered the second time",
-            *(f"{one.name}: {number_of(one.handled, 'flight')}, all that match" for one in outcome.subscribers)]:
+            f"{counted(outcome.published, 'flight')} published and confirmed; each was handled by a worker",
+            f"{counted(twice, 'flight')} handled twice: not acked by the killed worker, and marked redelivered the second time",
+            *(f"{one.name}: {counted(one.handled, 'flight')}, all that match" for one in outcome.subscribers)]:
         screen.show(f"  {sentence}")
     verdict = "THE BOOKS DO NOT BALANCE" if wrong else "the books balance"
-    print(f"{number_of(outcome.published, 'flight')} through a broker in {outcome.seconds:.2f} s, "
+    print(f"{counted(outcome.published, 'flight')} through a broker in {outcome.seconds:.2f} s, "
           f"{outcome.published / outcome.seconds:,.0f} flights/s; {verdict}; see {folder / 'broker.svg'}")
     return int(bool(wrong))
 
@@ -150,12 +150,12 @@ def report_spark(outcome: OverSpark, screen: Screen) -> int:
     wrong = outcome.wrong()
     screen.show("\nThe books")
     for sentence in wrong or [
-            f"{number_of(outcome.flights, 'flight')} written by the tasks of Spark, one of which was killed",
-            f"{number_of(outcome.found, 'row')} read back from the history, of {outcome.different:,} different flights",
+            f"{counted(outcome.flights, 'flight')} written by the tasks of Spark, one of which was killed",
+            f"{counted(outcome.found, 'row')} read back from the history, of {outcome.different:,} different flights",
             "each flight went to one worker, and to each subscriber whose pattern matches"]:
         screen.show(f"  {sentence}")
     verdict = "THE BOOKS DO NOT BALANCE" if wrong else "the books balance"
-    print(f"{number_of(outcome.flights, 'flight')} through Spark and back in {outcome.seconds:.2f} s, with its start; {verdict}")
+    print(f"{counted(outcome.flights, 'flight')} through Spark and back in {outcome.seconds:.2f} s, with its start; {verdict}")
     return int(bool(wrong))
 
 
@@ -282,20 +282,20 @@ def findings(replay: Replay, airlines: dict[str, str]) -> Iterator[str]:
             yield f"the {what} airline: {name}, {table[carrier].mean:+.1f} min on average over {table[carrier].flights:,} flights"
     whole, answers = replay.table(), replay.reporter.answers
     agree = sum(answers[carrier]["mean"] == whole[carrier].mean for carrier in whole)
-    yield (f"the reporter asked the clerk for {number_of(len(whole), 'airline')}; {number_of(agree, 'answer')} came, "
+    yield (f"the reporter asked the clerk for {counted(len(whole), 'airline')}; {counted(agree, 'answer')} came, "
            "as in the workers' tables")
     yield f"the letter to {', '.join(replay.reporter.returned) or 'nobody'} came back: there is no such recipient"
     for listener in replay.listeners:
         if listener.heard:
             airport, count = max(listener.heard.items(), key=lambda item: (item[1], item[0]))
-            flights = number_of(sum(listener.heard.values()), "flight")
+            flights = counted(sum(listener.heard.values()), "flight")
             often = f"most often to {airport} ({count:,})" if len(listener.heard) > 1 else f"{'all ' * (count > 1)}to {airport}"
             yield f"{listener.name} heard of {flights}, {often}"
     for message in replay.engine.queues["records"].browse(state="history", reverse=True, limit=3):
         yield f"more than ten hours late: {message.address}, {message.headers['arr_delay']:,} min (from the history of `records`)"
     leaver = replay.workers[-1]
     if leaver.stale:
-        held = number_of(leaver.stale, "message")
+        held = counted(leaver.stale, "message")
         yield f"{leaver.name} left with {held} in its hands: its acks were refused, others got the work"
     else:
         yield f"{leaver.name} left with nothing in its hands"
@@ -338,7 +338,7 @@ def books(replay: Replay, stats: dict[str, Any]) -> tuple[list[str], bool]:
     lines.append("ready, outstanding and history were counted again by browsing; engine.check() found nothing wrong")
     although = ["one worker left"] * any(worker.stale for worker in replay.workers)
     although += ["one gave messages back"] * any(worker.nacked for worker in replay.workers)
-    lines.append(f"{number_of(replay.published, 'flight')} {'=' if holds else '≠'} {acked:,} parsed + {rejected:,} rejected + "
+    lines.append(f"{counted(replay.published, 'flight')} {'=' if holds else '≠'} {acked:,} parsed + {rejected:,} rejected + "
                  f"{replay.cancelled:,} cancelled: each once{', though ' * bool(although)}{' and '.join(although)}")
     return lines, balanced and holds
 
@@ -377,10 +377,6 @@ def rates(replay: Replay, stats: dict[str, Any]) -> Iterator[str]:
            f"routing, {seconds['consume']:.2f} s to take, parse and ack")
     yield (f"{entered:,} entries into queues, the reporter's letters among them; "
            f"{entered / max(published, 1):.2f} per flight")
-
-
-def number_of(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 # ---- files

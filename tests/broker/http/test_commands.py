@@ -54,6 +54,13 @@ def test_more_lines_than_one_request_takes(engine, run):
     assert [m.body for m in jobs.browse()] == [b"%d" % n for n in range(2_500)]
 
 
+def test_no_line_is_no_message(engine, run):
+    jobs = engine.create_queue("jobs")
+    for options in ("", "--json"):
+        assert run(f"publish jobs {options}") == (0, "", "published 0 messages into jobs\n")
+    assert jobs.ready == 0
+
+
 def test_standard_input_as_one_message(engine, run):
     jobs = engine.create_queue("jobs")
     assert run("publish jobs --whole", b"\x89PNG\n\x00\n")[0] == 0
@@ -169,19 +176,20 @@ def test_top_says_which_selectors_wait_and_why(run, engine):
     ("publish nosuch", 1, "no queue 'nosuch'"),
     ("consume nosuch", 1, "no queue 'nosuch'"),
     ("requeue nosuch", 1, "no queue 'nosuch'"),
-    ("publish jobs --priority 300", 2, "300"),
     ("publish jobs --json --address a", 2, "--json: each line has its own address, headers"),
     ("publish jobs --broker http://127.0.0.1:1", 2, "no broker answers at http://127.0.0.1:1: Connection refused"),
 ])
-def test_what_is_wrong_is_said(engine, run, command, status, said):
+@pytest.mark.parametrize("given", [b"a\n", b""], ids=["a line", "no line"])
+def test_what_is_wrong_is_said(engine, run, command, status, said, given):
     engine.create_queue("jobs")
-    found, _, error = run(command, b"a\n")
+    found, _, error = run(command, given)
     assert found == status
     assert said in error
     assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(("command", "said"), [
+    ("publish jobs --priority 300", "must be 0 to 255, got '300'"), ("publish jobs --priority -1", "got '-1'"),
     ("publish jobs --header x", "NAME=VALUE, got 'x'"), ("consume jobs --count 0", "1 or more, got '0'"), ("publish ''", "empty"),
     ("publish jobs --ttl nan", "0 or more, got 'nan'"), ("consume jobs --wait -1", "0 or more, got '-1'"),
     ("consume jobs --wait inf", "got 'inf'"), ("consume jobs --wait x", "got 'x'"), ("top --seconds 0", "0.01 or more, got '0'"),
