@@ -84,7 +84,7 @@ class FullWorld(World):
             self.engine.sync()          # what was written says which message entered
         self.wait_for_threads()
         told = self.model.told = self.hearing.told(error, result, self.refused_publishers(result))
-        told.live = self.live
+        told.live, told.had_lines = self.live, self.has_lines()
         told.newly = [place for place, _ in self.hearing.newly]
         self.tellings.append(told)
         modelled = self.result_of(call, 0)
@@ -114,15 +114,20 @@ class FullWorld(World):
         """Where something waits for room, what falls due at the time of a call is done in one before it: records do not say which
         of the two let it go on."""
         due = self.model.next_due
-        if due is not None and due <= self.now and not self.blocks and any(s.blocked for s in self.model.selectors.values()):
+        if due is not None and due <= self.now and not self.blocks and self.has_lines():
             note, asked, self.note, self.asked = self.note, self.asked, "tick()", []
             self.told_results(lambda engine, side: engine.tick())
             self.note, self.asked = note, asked
 
+    def has_lines(self):
+        """Whether a selector waits for room."""
+        return any(selector.blocked for selector in self.model.selectors.values())
+
     def is_undecided(self):
         """Records do not tell twins apart: copies of a message that are alike, of which only one found room. Nor do they tell all
         of what came first: whether a message entered before or after another one had expired in its full queue, where an overflow
-        selector takes it before; whether an urgent one went before one that waits, which it does if there is room for that."""
+        selector takes it before; whether an urgent one went before one that waits, which it does if there is room for that; which
+        of those that came when there was room expired before the next one came."""
         undecided = any(has_twins(*told.live, *told.arrivals) or told.has_twins() or told.guessed for told in self.tellings)
         self.met["undecided"] += undecided
         return undecided
@@ -290,7 +295,7 @@ class FullWorld(World):
     @recorded
     def take(self, n, destination):
         """One after the other where something waits for room: the model is not told which of them made it."""
-        waits = self.full_stores() or any(selector.blocked for selector in self.model.selectors.values())
+        waits = self.full_stores() or self.has_lines()
         for _ in range(n if waits else 1):
             super().take(1 if waits else n, destination)
 

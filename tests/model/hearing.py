@@ -112,7 +112,9 @@ class Hearing:
         stats = self.engine.stats()
         queues = {name: Way(queue["entered"], deaths_of(queue["dropped"], queue["dead_lettered"]), queue["duplicates"])
                   for name, queue in stats["queues"].items()}
-        return Limits(queues, {id: selector["copied"] for id, selector in stats["selectors"].items()}, len(ENDS))
+        selectors = stats["selectors"].items()
+        return Limits(queues, {id: selector["copied"] for id, selector in selectors},
+                      {id: selector["served"] for id, selector in selectors}, len(ENDS))
 
     def read(self, store, data):
         """The records of a group that was written."""

@@ -2,7 +2,7 @@
 
 import inspect
 
-from tests.model import books
+from tests.model import books, told
 from tests.model.entries import bounced
 from tests.model.outcomes import end_of, tell
 from tests.model.room import drops, has_room, is_below_limit
@@ -45,6 +45,7 @@ def dead_letter(engine, entry, reason, detail=None, or_keep=False):
 
 def expire(engine, entry):
     """Its time is over; it is in the hands of nobody. Without room for its dead letter it waits, delayed."""
+    told.expires(engine, entry.message)
     if not expire_first(engine, entry.queue) and not lacks_room(engine, entry, "expired"):
         dead_letter(engine, entry, "expired")
         return

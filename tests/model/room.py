@@ -132,7 +132,7 @@ def overflow_can_take(engine, queue, message, leaving=None, *, asks=True):
     if target is None or target is queue:
         return target is None
     return is_below_limit(engine, target, leaving) and (
-        not asks or store_takes(engine, target, makes(selector, entry), "overflow"))
+        not asks or store_takes(engine, target, makes(selector, entry), "overflow", overflow=selector))
 
 
 def has_room_for_any(engine, queue):

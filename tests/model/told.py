@@ -21,8 +21,9 @@ from tests.model.entries import number_of
 from xump.errors import StoreFull
 from xump_ext.outcome import OutcomeFlag
 
-Limits = namedtuple("Limits", "queues copied ends")
-"""How far all had come: names of queues -> `Way`, ids of selectors -> how often they copied, and the number of `ENDS`."""
+Limits = namedtuple("Limits", "queues copied served ends")
+"""How far all had come: names of queues -> `Way`, ids of selectors -> how often they copied, and how often they took, and the
+number of `ENDS`."""
 Way = namedtuple("Way", "last_id deaths duplicates")
 NOWHERE = Way(0, 0, 0)
 INFINITY = float("inf")
@@ -55,6 +56,7 @@ class Told:
         self.pushed = {True: set(), False: set()}       # what was to enter a queue at once, and did or did not
         self.guessed = False            # whether the model had to guess what came first
         self.live = []                  # messages that were there when it began
+        self.had_lines = False          # whether a selector waited for room when it began
         self.newly = []                 # places of `entered` that are of this call
         self.runs = [("begun", begun), *(("before", run) for run in before), ("limits", limits),
                      *(("after", run) for run in after)]
@@ -116,11 +118,12 @@ class Told:
         assert came.number is not None, f"a message without a number: {message}"
         return queue.next_id <= self.way(queue).last_id and self.entered.get((queue.name, queue.next_id)) == came
 
-    def takes(self, engine, queue, message, what, copier=None, dead=False, leaving=None):
+    def takes(self, engine, queue, message, what, copier=None, dead=False, leaving=None, overflow=None):
         """Whether the message has entered the durable queue as the next one: of those that are alike the copy that this selector
-        makes, or the dead letter, or neither."""
+        makes, or what this overflow selector takes, or the dead letter, or neither."""
         if self.has_entered(engine, queue, message, dead) and not self.expires_next(leaving) and (
-                copier is None or self.now.copied.get(copier.id, INFINITY) > copier.copied):        # it may be gone
+                copier is None or self.now.copied.get(copier.id, INFINITY) > copier.copied) and (       # it may be gone
+                overflow is None or self.now.served.get(overflow.id, INFINITY) > overflow.served):
             self.note(queue, message, what, True)
             return True
         self.note(queue, message, what, False)
@@ -189,7 +192,16 @@ def guess(engine):
         engine.told.guessed = True
 
 
-def store_takes(engine, queue, message, what, copier=None, dead=False, leaving=None):
+def expires(engine, message):
+    """A message expires. If it came in the same call, as one of several that had waited for room, the others may have come before
+    or after that: a record that ends before it is written gives its room back."""
+    told = engine.told
+    if told is not None and told.had_lines and any(message is other for other in told.arrivals):
+        told.guessed = True
+
+
+def store_takes(engine, queue, message, what, copier=None, dead=False, leaving=None, overflow=None):
     """Whether the store of the queue has room for the message. `what` would be done with it otherwise: it would "wait".
     `leaving`: its entry in the queue that it leaves for that, if its dead letter would enter here, too."""
-    return engine.told is None or not queue.durable or engine.told.takes(engine, queue, message, what, copier, dead, leaving)
+    return engine.told is None or not queue.durable or engine.told.takes(
+        engine, queue, message, what, copier, dead, leaving, overflow)
