@@ -57,7 +57,7 @@ class RingStore(RingSpace):
 
     def __init__(self, name: str, *, path: str | os.PathLike[str], durability: str = "group", group_ms: float = 2.0,
                  min_bytes: int = 16 << 20, max_bytes: int | None = None, segment_bytes: int | None = None) -> None:
-        _check_options(path, durability, group_ms, min_bytes, max_bytes, segment_bytes)
+        _check_options(durability, group_ms, min_bytes, max_bytes, segment_bytes)
         place = paths.absolute(path)
         with paths.explaining(place):
             claim = _open(place, segment_bytes, min_bytes, max_bytes)
@@ -286,10 +286,7 @@ def _usual_segment(max_bytes: int | None) -> int:
     return max(SEGMENT_BYTES_MIN, min(SEGMENT_BYTES_USUAL, 1 << max(0, (max_bytes >> 5).bit_length() - 1)))
 
 
-def _check_options(path: object, durability: object, group_ms: object, min_bytes: object, max_bytes: object,
-                   segment_bytes: object) -> None:
-    if not isinstance(path, str) and not (isinstance(path, os.PathLike) and isinstance(os.fspath(path), str)):
-        raise TypeError(f"path must be a str or PathLike, got {path!r}")
+def _check_options(durability: object, group_ms: object, min_bytes: object, max_bytes: object, segment_bytes: object) -> None:
     if not isinstance(durability, str):
         raise TypeError(f"durability={durability!r}; allowed is a str: {', '.join(map(repr, DURABILITIES))}")
     if durability not in DURABILITIES:

@@ -46,6 +46,12 @@ def check_int(what: str, value: object, kind: str) -> None:
         raise TypeError(f"{what} must be {kind}, got {shown(value)}")
 
 
+def check_credit(credit: object) -> None:
+    """Raises TypeError or ValueError unless it is the credit of a selector."""
+    if credit is not INFINITE:
+        check_count("credit", credit, 0, COUNT_MAX, "an int or xump.INFINITE")
+
+
 def check_bool(what: str, value: object) -> None:
     """Raises TypeError unless `value` is a bool."""
     if not isinstance(value, bool):
@@ -175,9 +181,7 @@ def check_through(queue: QueueHandle, when: Condition, do: Action, start: object
 
 def check_rank(rank: object, do: Action) -> None:
     """Raises TypeError or ValueError unless a selector with this action can have this rank."""
-    if type(rank) is not int or not -RANK_MAX - 1 <= rank <= RANK_MAX:
-        check_int("rank", rank, "an int of 16 bits")
-        raise ValueError(f"rank={rank} does not fit in 16 bits: give one from {-RANK_MAX - 1} to {RANK_MAX}")
+    check_count("rank", rank, -RANK_MAX - 1, RANK_MAX, "an int of 16 bits")
     if not do.consuming:
         raise ValueError(f"rank={rank} is for selectors that take messages; {do!r} copies every one: leave rank out")
 

@@ -21,7 +21,7 @@ class Durable(Requesting):
             timeout: How many seconds to wait; None: for ever.
 
         Raises:
-            TimeoutError: Not everything is durable after `timeout`. Nothing is lost: call it again to go on waiting.
+            SyncTimeout: Not everything is durable after `timeout`. Nothing is lost: call it again to go on waiting.
             StoreFailed: A write or an fsync failed.
             Closed: The engine is closed.
             TypeError, ValueError: `timeout` is wrong.

@@ -16,6 +16,7 @@ from xump._arguments import (
     check_ahead,
     check_bool,
     check_count,
+    check_credit,
     check_rank,
     check_same,
     check_through,
@@ -260,6 +261,8 @@ class Graph(Windows):
         with self._graph_lock:
             if store_name not in self._stores:
                 raise StoreNotFound(f"no store {store_name!r}; there are {', '.join(map(repr, self._stores))}")
+            if isinstance(store, Store) and self._stores[store_name] is not store:
+                raise StoreNotFound(f"{store!r} was deleted, or is of another engine; give its name for the one in this engine")
             if name in self._queues:
                 queue: Queue = self._queues[name]
                 check_same(f"queue {name!r}", ("store",), (queue.store.name,), (store_name,))
@@ -346,8 +349,7 @@ class Graph(Windows):
         """
         role, terms = compile_condition(when)
         check_action(do, role, start, source)
-        if credit is not INFINITE:
-            check_count("credit", credit, 0, COUNT_MAX, "an int or xump.INFINITE")
+        check_credit(credit)
         if type(enabled) is not bool:
             check_bool("enabled", enabled)
         timeout_ns = None if ack_timeout is None else check_ack_timeout(ack_timeout, do, credit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
+from xump._names import shown
 from xump_ext.engine.maps import change_map
 from xump_ext.log.meta import checked_item, map_changed
 
@@ -93,6 +94,11 @@ def checked_value(name: object, value: object) -> tuple[str, bytes | None]:
 
 def first_items(queue: str | None, meta: object) -> dict[str, bytes]:
     """The contents of the map of a new queue. Raises TypeError and ValueError."""
+    return map_changed({}, [checked_value(name, value) for name, value in mapping_of(meta).items()], f"queue {queue!r}")
+
+
+def mapping_of(meta: object) -> Mapping[Any, Any]:
+    """The names and values that are given for a map."""
     if not isinstance(meta, Mapping):
-        raise TypeError(f"meta must be a mapping of str to bytes, got {type(meta).__name__}")
-    return map_changed({}, [checked_value(name, value) for name, value in meta.items()], f"queue {queue!r}")
+        raise TypeError(f"meta must be a mapping of str to bytes, got {shown(meta)}")
+    return meta

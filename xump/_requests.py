@@ -11,6 +11,7 @@ from xump._names import REPLIES
 from xump._taking import Taking
 from xump.errors import Conflict, RequestTimeout, StoreFull
 from xump_ext.engine.core import Core
+from xump_ext.message.message import Message
 
 if TYPE_CHECKING:
     from xump.queue import Queue
@@ -74,7 +75,7 @@ class Requesting(Taking):
         b'HELLO'
         """
         check_timeout(timeout)
-        request = self._ask(self._replies(), queue, address, body, headers, None)
+        request = self._ask(self._replies(queue, address, body, headers), queue, address, body, headers, None)
         try:
             if not request.served and not self._is_building():
                 self._sleep(request, timeout)
@@ -84,10 +85,15 @@ class Requesting(Taking):
             raise no_reply(queue, timeout)
         return request.answer
 
-    def _replies(self) -> Queue:
-        """The queue to which replies come; it is made when it is first needed."""
+    def _replies(self, queue: str | Queue, address: Any, body: Any, headers: Any) -> Queue:
+        """The queue to which replies come; it is made when it is first needed, by a request with which nothing is wrong."""
         replies: Queue | None = self._queues.get(REPLIES)
         if replies is None:
+            self._check_open()
+            if not isinstance(address, Message):
+                Message(address, body, headers)
+            if self.dead_letter not in self._queues or not isinstance(queue, str):
+                self._queue(queue, "queue")
             return self.create_queue(REPLIES)
         if replies.staged or replies.transit:
             kind = "staged" if replies.staged else "a transit queue"

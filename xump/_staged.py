@@ -6,8 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from xump._arguments import COUNT_MAX, check_count
+from xump._meta import mapping_of
+from xump._names import shown
 from xump._telling import Telling
 from xump_ext.engine import staging
+from xump_ext.errors import iterator_of
 from xump_ext.log.meta import checked_item
 
 if TYPE_CHECKING:
@@ -51,8 +54,8 @@ class Staged(Telling):
         ...     orders.ready, orders.entering, engine.enter("orders", 1000), orders.ready, "part 1" in engine.queues
         (0, 2, 2, 2, False)
         """
-        given = [(queue, _rows(rows)) for queue, rows in queues]
-        changes = [checked_item(name, value) for name, value in ({} if meta is None else meta).items()]
+        given = [_part(part) for part in iterator_of(queues, "queues must be pairs of a staged queue and its number of messages")]
+        changes = [checked_item(name, value) for name, value in ({} if meta is None else mapping_of(meta)).items()]
         staging.adopt(self, target, given, changes)
 
     def enter(self, target: str | Queue, n: int) -> int:
@@ -91,8 +94,10 @@ class Staged(Telling):
         return staging.enter(self, target, n)
 
 
-def _rows(rows: object) -> int:
+def _part(part: object) -> tuple[str | Queue, int]:
+    if not isinstance(part, (tuple, list)) or len(part) != 2:
+        raise TypeError(f"queues must be pairs of a staged queue and its number of messages, got {shown(part)}")
+    queue, rows = part
     check_count("rows", rows, 0, COUNT_MAX, "an int")
-    assert isinstance(rows, int)
-    return rows
+    return queue, rows
 

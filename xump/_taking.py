@@ -258,12 +258,12 @@ class Taking(Graph):
             warnings.warn(f"held since their store was opened: {', '.join(map(repr, held))}. These queues deliver nothing until "
                           "you end a `with engine.building():` block, or call release() on them", stacklevel=4)
 
-    def _notice_nothing(self, wanted: str | tuple[str, ...] | None) -> None:
+    def _notice_nothing(self, wanted: str | tuple[str, ...] | None, level: int = 3) -> None:
         """Called when there was nothing to take. Warn once of a destination to which no selector ever delivered, and once of acks
         that seem to be forgotten. For these it looks at all selectors: in the 1st, 2nd, 4th, 8th ... such call only."""
         if isinstance(wanted, tuple):
             for one in wanted:
-                self._notice_nothing(one)
+                self._notice_nothing(one, level + 1)
             return
         destination = wanted
         self._found_nothing += 1
@@ -272,7 +272,7 @@ class Taking(Graph):
             if destination not in self._warned_of and len(self._warned_of) < WARNINGS_MAX:
                 self._warned_of.add(destination)
                 there = f"there are {', '.join(map(repr, sorted(known)))}" if known else "no selector delivers to your program"
-                warnings.warn(f"no selector delivers to {destination!r}; {there}", stacklevel=3)
+                warnings.warn(f"no selector delivers to {destination!r}; {there}", stacklevel=level)
         elif self._found_nothing & (self._found_nothing - 1) == 0 and not self._warned_of_acks:
             for selector in list(self._selectors.values()):
                 try:
@@ -281,7 +281,7 @@ class Taking(Graph):
                     continue
                 if forgotten:
                     self._warned_of_acks = True
-                    warnings.warn(forgotten, stacklevel=3)
+                    warnings.warn(forgotten, stacklevel=level)
                     return
 
     def _forgotten_acks(self, selector: Selector, destination: str | None) -> str:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 from xump._durable import Durable
+from xump._names import text_of
 from xump.watch import Change, Watch
 from xump_ext.engine.outlet import Outlet
+from xump_ext.errors import iterator_of
 
 if TYPE_CHECKING:
     from xump.engine import Engine
@@ -54,11 +56,12 @@ class Telling(Durable):
             raise TypeError(f"call must be callable, got {type(call).__name__}")
         if isinstance(destinations, str):
             raise TypeError(f"destinations must be several texts, got one; write [{destinations!r}]")
+        given = [text_of(name, "destination") for name in iterator_of(destinations, "destinations must be an iterable of texts")]
         self._check_open()
         made = Outlet(self, call)
         try:
-            for destination in destinations:
-                made.add(destination)
+            if given:
+                made._add_all(given)
         except BaseException:
             made.close()
             raise

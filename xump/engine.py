@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from xump.types import ArrowData, Stats
 
 logger = logging.getLogger("xump")
+logger.addHandler(logging.NullHandler())
 
 
 class Engine(Staged):

@@ -91,6 +91,15 @@ def _installed() -> Mapping[str, Any]:
     return {entry.name: entry for entry in entry_points(group="xump.stores")}
 
 
+def usual_options(factory: Factory) -> dict[str, Any]:
+    """The defaults of a factory's options, as far as its signature tells."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except ValueError:
+        return {}
+    return {option.name: option.default for option in parameters if option.default is not option.empty}
+
+
 def wrong_options(factory: Factory, name: str, options: Mapping[str, Any]) -> str | None:
     """The fault in the names of options for a factory; None: nothing. The factory checks their values itself."""
     try:
@@ -258,7 +267,12 @@ class Store:
 
     def was_made_with(self, type: str, options: Mapping[str, Any]) -> bool:
         """Whether the store has this type, and was opened with these options."""
-        return self.type == type and self.placed(self.options, created=True) == self.placed(options)
+        return self.type == type and self.unusual(self.options, created=True) == self.unusual(options)
+
+    def unusual(self, options: Mapping[str, Any], *, created: bool = False) -> dict[str, Any]:
+        """`placed`, without those that have their default, to compare."""
+        usual, placed = usual_options(factory_of(self.type)), self.placed(options, created=created)
+        return {name: value for name, value in placed.items() if name not in usual or value != usual[name]}
 
     def __eq__(self, other: object) -> bool:
         return self.name == other if isinstance(other, str) else self is other

@@ -24,8 +24,10 @@ weather
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from xump._arguments import check_credit
 from xump._names import name_of, text_of
 from xump.actions import Action, copy_to, deliver, move_to
 from xump.conditions import Condition, always, match
@@ -104,7 +106,8 @@ class _Topology:
     def __init__(self, engine: Engine, name: str) -> None:
         self.engine = engine
         """The engine that the topology belongs to."""
-        self.queue: Queue = engine.queues[name] if name in engine.queues else engine.create_queue(name)
+        there = name in engine.queues or not isinstance(name, str)
+        self.queue: Queue = engine._queue(name, "queue") if there else engine.create_queue(name)
         """The queue that you publish into."""
 
     @property
@@ -114,9 +117,15 @@ class _Topology:
 
     def _join(self, recipient: str, when: Condition, do: Action, supply: Credit, outlet: Credit) -> Recipient:
         engine, recipient = self.engine, name_of(recipient, "recipient")
-        with engine.building(), engine._graph_lock:
+        check_credit(supply)
+        # The building block ends last, so that its run does not hold the lock. It begins when nothing is wrong any more: its end
+        # lets queues go on that are held since their store was opened.
+        engine._check_open()
+        with ExitStack() as block, engine._graph_lock:
+            engine._queue(self.queue, "queue")
             if recipient in engine.queues:
                 raise Conflict(f"{recipient!r} cannot join {self.name!r}: there is a queue of that name already")
+            block.enter_context(engine.building())
             queue = engine.create_queue(recipient, auto_delete=True)
             try:
                 return Recipient(

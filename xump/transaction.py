@@ -11,6 +11,7 @@ from xump.store_types import Store
 from xump_ext.arrow.batch import DeliveryBatch
 from xump_ext.engine.delivery import Delivery, nack_terms, reject_terms
 from xump_ext.engine.handles import QueueHandle
+from xump_ext.errors import iterator_of
 from xump_ext.log.meta import checked_item
 from xump_ext.message.message import Message, _check_alone
 from xump_ext.message.times import times_or_none
@@ -116,7 +117,7 @@ class Transaction:
         if isinstance(deliveries, Delivery):
             self._operations.append(("ack", deliveries, None))
             return
-        given = list(deliveries)
+        given = list(iterator_of(deliveries, "deliveries must be a Delivery or an iterable of them"))
         for delivery in given:
             if not isinstance(delivery, Delivery):
                 raise TypeError(f"expected a Delivery, got {type(delivery).__name__}")
@@ -201,6 +202,7 @@ class Transaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._check_open()
         self._state = "rolled back"
         if kind is not None:
             return

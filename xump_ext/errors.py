@@ -6,6 +6,9 @@ Each class derives from `XumpError` and from the built-in class that a Python pr
 """
 
 import queue
+import reprlib
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 
 class XumpError(Exception):
@@ -81,6 +84,10 @@ class RequestTimeout(XumpError, TimeoutError):
     """No reply to a request came in time."""
 
 
+class SyncTimeout(XumpError, TimeoutError):
+    """Not everything was on the disk in time; nothing is lost by that."""
+
+
 class TransactionError(XumpError, RuntimeError):
     """The transaction has ended, or its durable effects lie in more than one store."""
 
@@ -130,6 +137,15 @@ def no_pickle(thing: object) -> TypeError:
     """The error for copying or pickling an engine or a part of it."""
     return TypeError(f"{type(thing).__name__} objects cannot be pickled or copied: an engine and all that is in it live in one "
                      "process; messages, conditions, actions and engine.topology() can")
+
+
+def iterator_of(things: Iterable[Any], wanted: str) -> Iterator[Any]:
+    """An iterator of an argument; `wanted` says in the TypeError which argument it is, and what of."""
+    try:
+        return iter(things)
+    except TypeError:
+        given = "NoneType" if things is None else f"{type(things).__name__} {reprlib.repr(things)}"
+        raise TypeError(f"{wanted}, got {given}") from None
 
 
 def _show_public_names() -> None:

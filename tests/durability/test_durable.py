@@ -13,8 +13,8 @@ import pytest
 
 from tests.durability.log_in_memory import LOGS, Shelf, two_shelves
 from xump import (
-    INFINITE, Conflict, Engine, StoreFailed, StoreFull, TransactionError, always, copy_to, deliver, discard, match, move_to,
-    where,
+    INFINITE, Conflict, Engine, StoreFailed, StoreFull, SyncTimeout, TransactionError, always, copy_to, deliver, discard, match,
+    move_to, where,
 )
 from xump.durability import opening
 
@@ -381,7 +381,7 @@ def test_a_sync_that_takes_too_long(monkeypatch):
         engine.publish("l")
         with monkeypatch.context() as patch:
             patch.setattr(Shelf, "sync", lambda shelf: stuck.wait(60))
-            with pytest.raises(TimeoutError, match="'left' is busy"):
+            with pytest.raises(SyncTimeout, match="'left' is busy"):
                 engine.sync(timeout=0.05)
             assert engine.queues["l"].durable_id == 0
             stuck.set()

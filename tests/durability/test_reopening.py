@@ -11,7 +11,7 @@ import pytest
 from tests.durability.log_in_memory import LOGS
 from tests.durability.one_store import KINDS, bodies
 from tests.durability.log_in_memory import two_shelves
-from xump import INFINITE, Engine, always, copy_to, default, deliver, discard, match, move_to
+from xump import INFINITE, Conflict, Engine, Housecat, always, copy_to, default, deliver, discard, match, move_to
 from xump.durability import opening
 from xump.stores.ring import RingStore
 
@@ -54,6 +54,54 @@ def test_an_incarnation_is_a_queue_s_own_and_lasts(opened):
         assert again != number
     with opened() as engine:
         assert engine.queues["q"].incarnation == again
+
+
+@pytest.mark.parametrize("held", ["in the block", "before it", "after it was released"])
+def test_a_hold_of_your_program_ends_by_release_alone(opened, held):
+    """Decision 35: the hold since the store was opened ends with a building block; `Queue.hold()` does not."""
+    with opened() as engine:
+        engine.create_queue("q", store="d").publish()
+        engine.create_queue("other", store="d").publish()
+    with opened() as engine:
+        queue, other = engine.queues["q"], engine.queues["other"]
+        if held == "before it":
+            queue.hold()
+        elif held == "after it was released":
+            queue.release()
+            queue.hold()
+        with engine.building():
+            if held == "in the block":
+                queue.hold()
+            for name in ("q", "other"):
+                engine.create_selector(name, when=always, do=deliver(name))
+        assert (queue.held, queue.ready, queue.outstanding) == (True, 1, 0)
+        assert not other.held and len(engine.take(1, "other")) == 1
+        engine.check()
+        queue.release()
+        assert len(engine.take(1, "q")) == 1
+
+
+def test_a_refused_join_lets_nothing_go_on(opened):
+    with opened() as engine:
+        engine.create_queue("news", store="d").publish("polly")
+        engine.create_queue("taken", store="d")
+    with opened() as engine:
+        mail = Housecat(engine, "news")
+        for name, credit, error in (("taken", 1, Conflict), ("polly", -1, ValueError), ("", 1, ValueError)):
+            with pytest.raises(error):
+                mail.join(name, credit=credit)
+            assert engine.queues["news"].held and engine.queues["taken"].held
+        assert [delivery.address for delivery in mail.join("polly").deliveries()] == ["polly"]
+
+
+def test_an_option_that_is_the_default_is_the_same_property(opened):
+    with opened() as engine:
+        store = engine.stores["d"]
+        usual = {"durability": "group", "group_ms": 2, "path": store.path}
+        options = {name: value for name, value in store.options.items() if name != "path"}
+        assert engine.create_store("d", store.type, **{**usual, **options}) is store
+        with pytest.raises(Conflict, match="group_ms"):
+            engine.create_store("d", store.type, **{**usual, **options, "group_ms": 3})
 
 
 def test_what_a_deleted_queue_left_in_the_log_is_not_another_one_s(opened):

@@ -191,9 +191,9 @@ class ModelEngine:
     def outlet(self, call, destinations=()):
         made = outlets.Outlet(self, call)
         try:
-            for destination in destinations:
-                made.add(destination)
-        except ValueError:
+            if destinations:
+                made.add_all(destinations)
+        except (TypeError, ValueError):
             made.close()
             raise
         return made

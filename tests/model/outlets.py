@@ -22,14 +22,21 @@ class Outlet:
         return [entry for entry in self.engine.offers if entry.offered_to in self.own]
 
     def add(self, destination):
+        return self.add_all([destination]) == 1
+
+    def add_all(self, destinations):
+        """All, or none."""
+        if not all(isinstance(destination, str) for destination in destinations):
+            raise TypeError(f"destinations are texts, got {destinations}")
         with self.engine._call():
-            if destination in self.own:
-                return False
-            if any(destination in outlet.own for outlet in self.engine.outlets):
-                raise ValueError(f"destination {destination!r} belongs to another outlet")
-            self.own.append(destination)
-            self.look()
-            return True
+            new = [destination for destination in dict.fromkeys(destinations) if destination not in self.own]
+            for destination in new:
+                if any(destination in outlet.own for outlet in self.engine.outlets):
+                    raise ValueError(f"destination {destination!r} belongs to another outlet")
+            for destination in new:
+                self.own.append(destination)
+                self.look()
+            return len(new)
 
     def discard(self, destination):
         with self.engine._call():

@@ -42,7 +42,7 @@ class Compiled(xump.Engine):
         """As `request`, with the message ids of the model."""
         self.requests += 1
         with patch.object(core, "urandom", lambda size: Named(f"request-{self.requests}")):
-            return self._ask(self._replies(), queue, address, body, headers, lambda: None)
+            return self._ask(self._replies(queue, address, body, headers), queue, address, body, headers, lambda: None)
 
 
 class Named(str):

@@ -132,12 +132,18 @@ class Queue:
     def hold(self):
         with self._call():
             self.held = True
+            self._is_held_by_program()
 
     def release(self):
         if self._live().staged:
             raise ValueError(f"queue {self.name!r} is staged")
         with self._call():
+            self._is_held_by_program()
             routing.release(self.engine, [self])
+
+    def _is_held_by_program(self):
+        """Or not: no building block ends its hold from now on."""
+        self.engine.reopened = [queue for queue in self.engine.reopened if queue is not self]
 
     def fetch(self, id):
         entry = self.find(id)

@@ -268,3 +268,16 @@ def test_an_interrupt_in_a_call_back_ends_the_call_and_the_rest_is_told_later():
             engine.publish("b", "y")
         engine.tick()
         assert seen == ["other"] and len(outlet.take(9)) == len(other.take(9)) == 1
+
+
+@pytest.mark.parametrize("wrong", [5, "elsewhere"])
+def test_a_refused_outlet_calls_nobody(engine, called, wrong):
+    """Its destinations are added all, or none."""
+    reader(engine, "w")
+    fill(engine, "w", "1")
+    other = engine.outlet(Called(), ["elsewhere"])
+    with pytest.raises((TypeError, ValueError)):
+        engine.outlet(called, ["w", wrong])
+    assert called.times == 0 and other.destinations == ("elsewhere",)
+    assert drained(engine.outlet(called, ["w", "w"])) == ["1"]
+    assert called.times == 1

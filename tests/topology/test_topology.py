@@ -157,6 +157,21 @@ def test_the_state_of_now_is_described_and_recognised(engine, other):
     assert other.topology() == now
 
 
+@pytest.mark.parametrize("name", ["one", None])
+def test_a_description_from_between_is_of_the_same_selector(name):
+    with xump.Engine() as engine:
+        engine.create_queue("jobs")
+        selector = engine.create_selector("jobs", when=always, do=deliver("w"), credit=3, name=name)
+        saved = [engine.topology()]
+        for change in (lambda: selector.grant(4), selector.disable, selector.enable):
+            change()
+            saved.append(engine.topology())
+        selector.disable()
+        for description in (saved[0], saved[1], saved[-1]):
+            engine.apply(description)
+            assert list(engine.selectors.values()) == [selector]
+
+
 def test_apply_adds_and_takes_nothing_away(engine, other):
     other.create_queue("b")
     other.create_selector("b", when=always, do=discard)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from xump.durability.committer import Committer, close_backend
+from xump.errors import SyncTimeout
 
 if TYPE_CHECKING:
     from xump.engine import Engine
@@ -43,7 +44,7 @@ def sync_stores(committers: list[Committer], timeout: float | None) -> None:
         again = any(committer.is_fenced(number) for committer, number in last)
         for committer in committers:
             if not committer.sync(deadline):
-                raise TimeoutError(f"not everything is durable after {timeout} seconds; store {committer.name!r} is busy")
+                raise SyncTimeout(f"not everything is durable after {timeout} seconds; store {committer.name!r} is busy")
 
 
 def close_stores(

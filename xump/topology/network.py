@@ -120,7 +120,8 @@ def apply(engine: Engine, mapping: Mapping[str, Any]) -> None:
     """Create what is described and does not exist yet, in one building block.
 
     Raises `Conflict` with everything that is wrong with the description or contradicts what exists, TypeError if it is not a
-    mapping, and what a store raises when it is opened. Then nothing has changed. Cost: that of creating what is missing, twice,
+    mapping, and what a store raises when it is opened. Then nothing in the engine has changed; the files of a store that it has
+    made stay. Cost: that of creating what is missing, twice,
     and O(queues + selectors).
     """
     if not isinstance(mapping, Mapping):
@@ -243,7 +244,7 @@ def _store_conflicts(description: Description, engine: Engine) -> list[str]:
 
 def _same_store(store: Store, item: StoreItem) -> bool:
     try:
-        had, described = store.placed(store.options, created=True), store.placed(item.options)
+        had, described = store.unusual(store.options, created=True), store.unusual(item.options)
         return store.type == item.type and encode_option(had) == encode_option(described)
     except NotEncodable:
         return False
@@ -283,12 +284,12 @@ def _recognise(description: Description, engine: Engine, faults: list[str]) -> l
         selector = None if item.name is None else named.get(item.name)
         if selector is None:
             missing.append(item)
-        elif item.key not in (_now(selector), _at_first(selector)):
+        elif item.key not in [key_of(selector) for key_of in KEYS]:
             faults.append(f"{item} exists with other properties: {selector!r}, credit={selector.credit!r}, "
                           f"enabled={selector.enabled}, ack_timeout={selector.ack_timeout}, rank={selector.rank}, "
                           f"ahead={selector.ahead}, window={selector.window and selector.window.name!r}")
     unnamed = [selector for selector in engine.selectors.values() if selector.name is None and _is_plain(selector)]
-    for key_of in (_now, _at_first):
+    for key_of in KEYS:
         missing, unnamed = _pair_off(missing, unnamed, key_of)
     return sorted(missing, key=lambda item: item.position)
 
@@ -301,6 +302,20 @@ def _now(selector: Selector) -> tuple[Any, ...]:
 def _at_first(selector: Selector) -> tuple[Any, ...]:
     created: tuple[Any, ...] = selector._created[:9]
     return created
+
+
+def _enabled_at_first(selector: Selector) -> tuple[Any, ...]:
+    key = _now(selector)
+    return (*key[:4], _at_first(selector)[4], *key[5:])
+
+
+def _enabled_now(selector: Selector) -> tuple[Any, ...]:
+    key = _at_first(selector)
+    return (*key[:4], selector.enabled, *key[5:])
+
+
+KEYS: tuple[Callable[[Selector], tuple[Any, ...]], ...] = (_now, _at_first, _enabled_at_first, _enabled_now)
+"""Credit and whether it is enabled change: a description of any time since then is of the same selector."""
 
 
 def _pair_off(

@@ -34,7 +34,7 @@ from xump_ext.engine.queue_edit cimport message_delete, queue_create, queue_dele
 from xump_ext.engine.selector_edit cimport replay_of, selector_create, selector_enable
 from xump_ext.engine.staging cimport adopted_shrinks
 from xump_ext.engine.windows cimport WindowHandle, window_begin, window_end, window_resize
-from xump_ext.errors import Conflict, QueueFull, no_pickle
+from xump_ext.errors import Conflict, QueueFull, iterator_of, no_pickle
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.room cimport COMES_IN, kept_bytes
 from xump_ext.memory.heap cimport heap_free
@@ -209,7 +209,7 @@ cdef class Core(EngineReading):
         cdef Py_ssize_t i
         if isinstance(deliveries, Delivery):
             deliveries = (deliveries,)
-        checked = list(deliveries)
+        checked = list(iterator_of(deliveries, "deliveries must be a Delivery or an iterable of them"))
         self.begin_call()
         try:
             check_deliveries(self, checked)
@@ -453,6 +453,7 @@ cdef class Core(EngineReading):
                     raise ValueError(f"queue {handle.name!r} is staged, so it is always held: Engine.adopt gives its messages to "
                                      "another queue")
                 return
+            self._reopened = [other for other in self._reopened if other is not handle]   # it is held by your program now, or not
             if not held:
                 self.end_hold(queue)
                 time_of(&self.e)

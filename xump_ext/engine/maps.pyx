@@ -4,7 +4,7 @@
 """
 
 from xump_ext.engine.handles cimport QueueHandle
-from xump_ext.errors import StoreFailed, StoreFull, StoreNotFound, no_queue
+from xump_ext.errors import QueueNotFound, StoreFailed, StoreFull, StoreNotFound, no_queue
 from xump_ext.log.meta cimport Map, map_change, map_length, queue_map_made
 from xump_ext.log.meta import map_changed
 from xump_ext.log.room cimport COMES_IN, kept_bytes
@@ -62,6 +62,8 @@ cdef class MapChanges:
         if isinstance(owner, QueueHandle):
             handle = owner
             handle.live()
+            if self.core._queues.get(handle.name) is not handle:
+                raise QueueNotFound(f"queue {handle.name!r} belongs to another engine")
             journal = owner.store.journal
             return owner, queue_map_made(handle.queue), journal, handle.queue.number, queue_map_made(handle.queue).items
         if self.core._stores.get(owner.name) is not owner:

@@ -46,6 +46,8 @@ class Outlet:
 
         Cost: O(messages that are offered there).
         """
+    def _add_all(self, destinations: list[str]) -> int:
+        """`add` several, or none: how many are new here."""
     def discard(self, destination: str) -> bool:
         """A destination does not belong to this outlet any more. Messages that are offered there stay so, and may expire again.
 

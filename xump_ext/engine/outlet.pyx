@@ -9,7 +9,7 @@ A message offered here counts as in your program's hands: it does not expire any
 `outlet.pxd` says how a compiled server drains it, without a Python object for a message.
 """
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 
 from xump_ext.engine.delivery cimport hand_over, keep_undelivered, next_undelivered
 from xump_ext.errors import StoreFull, no_pickle
@@ -24,6 +24,8 @@ from xump_ext.state.graph cimport destination_t, entry_t
 from xump_ext.message.content cimport checked_text
 from xump_ext.state.lazy_content cimport can_be_read
 from xump_ext.state.offers cimport destination_named, destination_left, outlet_first, outlet_join, outlet_part, outlet_turned
+
+cdef int64_t COUNT_MAX = 2 ** 62
 
 cdef enum:
     TURN = 16       # so many offers a destination gives before the next one has its turn
@@ -80,20 +82,25 @@ cdef class Outlet:
 
         Cost: O(messages that are offered there).
         """
+        return self._add_all([checked_text(destination, "destination")]) == 1
+
+    def _add_all(self, list destinations not None):
+        """`add` several, or none: how many are new here."""
         cdef destination_t* found
-        destination = checked_text(destination, "destination")
+        cdef list new
         self.core.begin_call()
         try:
-            if destination in self.own:
-                return False
-            found = destination_named(&self.core.e, destination)
-            if found.outlet != NULL:
-                raise ValueError(f"destination {destination!r} belongs to another outlet; discard it there first")
-            self.own[destination] = self.core.destinations[destination]
-            self.core.outlets[id(self)] = self          # its destinations lead to it
-            outlet_join(&self.core.e, &self.o, found)
+            new = [name for name in dict.fromkeys(destinations) if name not in self.own]
+            for name in new:
+                found = destination_named(&self.core.e, name)
+                if found.outlet != NULL:
+                    raise ValueError(f"destination {name!r} belongs to another outlet; discard it there first")
+            for name in new:
+                self.own[name] = self.core.destinations[name]
+                self.core.outlets[id(self)] = self          # its destinations lead to it
+                outlet_join(&self.core.e, &self.o, destination_named(&self.core.e, name))
             go_on(&self.core.e)
-            return True
+            return len(new)
         finally:
             self.core.unlock()
 
@@ -135,7 +142,7 @@ cdef class Outlet:
         finally:
             self.core.unlock()
 
-    def take(self, Py_ssize_t n):
+    def take(self, n):
         """Take up to `n` deliveries: the destinations in turn, at most 16 of each; within each in the order of the offers.
 
         Args:
@@ -146,14 +153,16 @@ cdef class Outlet:
             until then, or again later of your own accord.
 
         Raises:
-            ValueError: `n` is negative.
+            TypeError, ValueError: `n` is not an int from 0 to 2**62.
             Closed: The engine is closed.
 
         Cost: O(n).
         """
         cdef list taken
-        if n < 0:
-            raise ValueError(f"n must not be negative, got {n}")
+        if isinstance(n, bool) or not isinstance(n, int):
+            raise TypeError(f"n must be an int, got {n!r}")
+        if not 0 <= n <= COUNT_MAX:
+            raise ValueError(f"n must be from 0 to {COUNT_MAX}, got {n}")
         while True:
             taken = self.taken(n)
             if taken or self.o.quiet or n == 0:     # else the end of the call offered some, and nobody would be called back

@@ -9,6 +9,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.engine.enqueue cimport ROOM_IS_MADE
 from xump_ext.engine.handles cimport QueueHandle
+from xump_ext.errors import iterator_of
 from xump_ext.memory.short_call cimport call_t, name_at, name_count, short_call
 from xump_ext.message.content cimport content_release, parts_t
 from xump_ext.message.headers cimport content_t
@@ -186,13 +187,20 @@ cdef class EnginePublish(EngineEnqueue):
         cdef parts_t parts = parts_given(correlation, expires, priority)
         cdef const parts_t* given = NULL
         cdef Py_ssize_t i
+        if outcomes is not True and outcomes is not False:
+            raise TypeError(f"outcomes must be a bool, got {outcomes!r}")
         parts.expires_later = ttl is not None
         if correlation is not None or parts.expires != NEVER or parts.expires_later or parts.priority:
             given = &parts
         if isinstance(messages, list) and <list> messages:
             batch.reserve(len(<list> messages))
-        for message in messages:
-            batch.push(content_of(message, given))
+        given_messages = iterator_of(messages, "messages must be an iterable of Message objects or tuples")
+        try:
+            for message in given_messages:
+                batch.push(content_of(message, given))
+        except (TypeError, ValueError) as error:
+            error.add_note(f"It is number {batch.count} of the messages, counted from 0.")
+            raise
         batch.name = queue
         self.begin_call()
         try:

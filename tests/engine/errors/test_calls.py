@@ -442,7 +442,21 @@ ERRORS = {
         lambda w: w.engine.create_selector("jobs", when=always, do=copy_to("spill"), rank=1), ValueError, ["rank=1", "copy_to"]),
     "selector: rank too high": (
         lambda w: w.engine.create_selector("jobs", when=always, do=deliver("d"), rank=32_768), ValueError,
-        ["rank=32768", "-32768 to 32767"]),
+        ["rank", "32768", "-32768 to 32767"]),
+    "outcomes: a number": (lambda w: w.engine.publish_many("jobs", [("a",)], outcomes=1), TypeError, ["outcomes", "bool", "1"]),
+    "ack: a number": (lambda w: w.engine.ack(5), TypeError, ["deliveries", "int 5"]),
+    "ack in a transaction: nothing": (in_transaction(lambda w, tx: tx.ack(None)), TypeError, ["deliveries", "NoneType"]),
+    "outlet: a number": (lambda w: w.engine.outlet(print, 5), TypeError, ["destinations", "int 5"]),
+    "outlet: a number as destination": (lambda w: w.engine.outlet(print, ["d", 5]), TypeError, ["destination", "int 5"]),
+    "adopt: a number": (lambda w: w.engine.adopt("jobs", 5), TypeError, ["queues", "pairs", "int 5"]),
+    "adopt: a name alone": (lambda w: w.engine.adopt("jobs", ["full"]), TypeError, ["queues", "pairs", "'full'"]),
+    "adopt: a number as map": (lambda w: w.engine.adopt("jobs", [], meta=5), TypeError, ["meta", "int 5"]),
+    "request: a number as body": (lambda w: w.engine.request("jobs", body=5, timeout=0), TypeError, ["body", "int"]),
+    "request: no such queue": (lambda w: w.engine.request("nope", timeout=0), QueueNotFound, ["'nope'"]),
+    "queue: a store of another engine": (
+        lambda w: w.engine.create_queue("new", store=xump.Engine().stores["ram"]), StoreNotFound, ["'ram'", "another engine"]),
+    "map of a queue of another engine": (
+        in_transaction(lambda w, tx: tx.set_meta(xump.Engine().create_queue("jobs"), "k", b"v")), QueueNotFound, ["'jobs'", "another engine"]),
     "selector: rank a text": (
         lambda w: w.engine.create_selector("jobs", when=always, do=deliver("d"), rank="1"), TypeError, ["rank", "str"]),
     "selector: ahead of a move": (
