@@ -10,12 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from xump._arguments import (
-    COUNT_MAX,
     check_ack_timeout,
     check_action,
     check_ahead,
     check_bool,
-    check_count,
     check_credit,
     check_rank,
     check_same,
@@ -43,7 +41,6 @@ from xump.errors import Conflict, QueueNotFound, SelectorNotFound, StoreNotFound
 from xump.queue import Queue
 from xump.selector import Selector
 from xump.store_types import Store
-from xump_ext.infinite import INFINITE
 from xump_ext.message.times import seconds_of
 from xump_ext.state.constants import DEDUP_LIMIT, ROLES, VERBS
 
@@ -530,22 +527,30 @@ class Graph(Windows):
                 return False
             if store.name == "ram":
                 raise ValueError("the store 'ram' is always there and cannot be deleted")
-            queues = [queue for queue in self._queues.values() if queue.store is store]
             errors: list[BaseException] = []
-            self._quiet(store.journal, queues)
-            try:
-                with uninterrupted():
-                    self._close_stores([store], errors)
-            finally:        # closed well or not, it does not belong to this engine any more
-                self._stores.pop(store.name, None)
-                if not self._committers():
-                    engines_with_stores.discard(cast("Engine", self))
-                if store.journal is None:
-                    self._drop_queues(queues)
-                else:
-                    self._drop_store(store.journal, queues)
+            with uninterrupted():
+                self._close_and_drop(store, [queue for queue in self._queues.values() if queue.store is store], errors)
         raise_first(errors)
         return True
+
+    def _close_and_drop(self, store: Store, queues: list[Queue], errors: list[BaseException]) -> None:
+        begun: list[bool] = []
+        try:
+            self._quiet(store.journal, queues, begun)
+        except BaseException as error:
+            if not begun:
+                raise
+            errors.append(error)        # of a call-back, say; the rest goes its way
+        try:
+            self._close_stores([store], errors)
+        finally:        # closed well or not, it does not belong to this engine any more
+            self._stores.pop(store.name, None)
+            if not self._committers():
+                engines_with_stores.discard(cast("Engine", self))
+            if store.journal is None:
+                self._drop_queues(queues)
+            else:
+                self._drop_store(store.journal, queues)
 
     # ---- inside
 

@@ -106,8 +106,8 @@ class _Topology:
     def __init__(self, engine: Engine, name: str) -> None:
         self.engine = engine
         """The engine that the topology belongs to."""
-        there = name in engine.queues or not isinstance(name, str)
-        self.queue: Queue = engine._queue(name, "queue") if there else engine.create_queue(name)
+        self.queue: Queue = (
+            engine.create_queue(name) if isinstance(name, str) and name not in engine.queues else engine._queue(name, "queue"))
         """The queue that you publish into."""
 
     @property

@@ -160,7 +160,7 @@ def test_the_thread_does_not_wait_for_who_writes_already(tmp_path, kind, monkeyp
         thread.start()
         assert backend.entered.wait(60)
         committer._hurry.set()          # as when `group_ms` are over
-        while committer._hurry.is_set() or committer._changed.is_set():
+        while committer._hurry.is_set() or committer.wakeup.is_set():
             time.sleep(0.001)
         time.sleep(0.05)
         assert turns == []

@@ -137,7 +137,7 @@ class Recorded(World):
         """The stores that have no threads do in turn what those would do at once; one that nobody waits for goes on gathering."""
         chance = random.Random(self.now)
         while due := [committer for committer in self.engine._committers() if committer._thread is None and (
-                committer._hurry.is_set() or (committer._calls.hurry and committer._changed.is_set()))]:
+                committer._hurry.is_set() or (committer._calls.hurry and committer.wakeup.is_set()))]:
             chance.choice(due)._round()
 
     def commit(self, store):

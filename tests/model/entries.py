@@ -113,6 +113,6 @@ def bounced(message, reason, from_name, detail=None):
 
 
 def number_of(data):
-    """By which a body is known, and a record that has it; None: it has no number. A checksum before the body may look like one."""
+    """By which a body is known, and a record that has it; None: it has no number. A checksum may look like one, before it."""
     found = NUMBER.findall(data)
     return int(found[-1]) if found else None

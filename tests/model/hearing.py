@@ -79,7 +79,7 @@ class Hearing:
         """Whether the thread of a store may be about to write something, or has not come to the end of that: a call that waits
         for a call-back may have hurried it once more than was needed."""
         return committer._thread is not None and (
-            self.rounds > 0 or committer._hurry.is_set() or (committer._each_call and committer._changed.is_set()))
+            self.rounds > 0 or committer._hurry.is_set() or (committer._each_call and committer.wakeup.is_set()))
 
     def begin(self):
         self.begun, self.before, self.after, self.newly = None, [], [], []

@@ -319,8 +319,8 @@ def books(replay: Replay, stats: dict[str, Any]) -> tuple[list[str], bool]:
         dropped = sum(counts["dropped"].values())
         parts = {key: counts[key] for key in ("ready", "outstanding", "history", "settled", "deleted")} | {"dropped": dropped}
         queue = replay.engine.queues.get(name)
-        counted = queue is None or all(len(list(queue.browse(state=state))) == counts[state] for state in states)
-        holds = counted and counts["entered"] == sum(parts.values())
+        as_browsed = queue is None or all(len(list(queue.browse(state=state))) == counts[state] for state in states)
+        holds = as_browsed and counts["entered"] == sum(parts.values())
         balanced &= holds
         terms = " + ".join(f"{number:,} {key}" for key, number in parts.items() if number) or "0"
         lines.append(f"{names[name]:<{width}}  {counts['entered']:,} entered {'=' if holds else '≠'} {terms}")

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from xump.durability.call_backs import CallBacks, Patience, Told
 from xump.errors import Closed, StoreFailed
 from xump_ext.engine.signals import DeferredSignals
+from xump_ext.log.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from xump_ext.engine.stores import StorePort
@@ -40,6 +41,9 @@ logger = logging.getLogger("xump")
 
 PRESSED_GROUPS = 4
 """A store is pressed when a call that does not wait finds so many times `group_bytes` gathered."""
+
+AGAIN = InterruptedError("ask again")
+"""The answer to a call that has asked for a sync, if the call that was to start the thread was interrupted."""
 
 _here = threading.local()
 """`changed`: while this thread writes for a store, the committers of the stores that its own calls of the engine change.
@@ -69,7 +73,7 @@ def _write_in_turn(changed: set[Committer]) -> None:
             if committer._each_call:
                 committer._commit_for_others()
             else:
-                committer._changed.set()
+                committer.wakeup.set()
     finally:
         _here.in_turn = None
 
@@ -106,10 +110,11 @@ class Committer:
         self._unsynced = False          # something was written, and not synced
         self._raised: BaseException | None = None   # by a function of the program, in a run of the graph within this turn
         self._went_on = False           # other stores may have records behind fences that are open now
-        self._changed = threading.Event()
-        self._closing = threading.Event()
+        self.wakeup = Wakeup()
+        """Set when something has changed in the store: the thread waits for that."""
+        self._closing = Wakeup()
         self._thread: threading.Thread | None = None
-        self._hurry = threading.Event()
+        self._hurry = Wakeup()
         self._asking = threading.Lock()
         self._asked: list[queue.SimpleQueue[BaseException | None]] = []     # calls of `sync` with a deadline, which wait
         self._patience = patience
@@ -123,7 +128,7 @@ class Committer:
 
     def _start(self) -> None:
         """Start the thread. With `sync` and `process` there is one only if somebody waits, or does not."""
-        with self._asking:
+        with uninterrupted(), self._asking:
             if self._thread is None and not self._closing.is_set():
                 thread = threading.Thread(target=self._run, name=f"xump store {self.name}", daemon=True)
                 thread.start()      # may raise, where the system gives no more threads
@@ -134,21 +139,19 @@ class Committer:
         if self._thread is None:
             self._start()
         self._hurry.set()
-        self._changed.set()
+        self.wakeup.set()
 
     # ---- requests to write
 
     def changed(self) -> None:
         """Called when a call has changed something in the store. With `sync` and `process` it is written when this returns, if
-        the call waits."""
+        the call waits. With `group` and `none` the journal has woken the thread."""
         if self.error is not None:
             self._refuse()
         elif self._each_call:
             self._commit_call()
         elif not self._patience.waits and self._is_far_behind():
             self._leave_to_thread()
-        else:
-            self._changed.set()
 
     def _commit_call(self) -> None:
         changed: set[Committer] | None = getattr(_here, "changed", None)
@@ -174,7 +177,7 @@ class Committer:
 
     def _run(self) -> None:
         while not self._closing.is_set() and self.error is None:
-            self._changed.wait()
+            self.wakeup.wait()
             if not self._calls.hurry:
                 self._hurry.wait(0 if self._each_call else self._backend.group_ms / 1000)
             self._round()
@@ -184,7 +187,7 @@ class Committer:
     def _round(self) -> None:
         """Do what there is to do for the thread."""
         self._hurry.clear()
-        self._changed.clear()
+        self.wakeup.clear()
         wanted, self._wanted = self._wanted, None
         if wanted is not None or self._has_work():      # else another thread writes it already: do not wait for its turn
             self._commit_for_others(wanted)
@@ -273,6 +276,19 @@ class Committer:
                 self._write(True)
             return True
         done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        error: BaseException | None = AGAIN
+        while error is AGAIN:
+            with uninterrupted():       # else a call would have asked, and no thread were on its way
+                self._ask_for_sync(done)
+            try:
+                error = done.get(timeout=min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX))
+            except queue.Empty:
+                return False
+        if error is not None:
+            raise error
+        return True
+
+    def _ask_for_sync(self, done: queue.SimpleQueue[BaseException | None]) -> None:
         with self._asking:
             self._asked.append(done)
             first = len(self._asked) == 1
@@ -281,13 +297,9 @@ class Committer:
                 threading.Thread(target=self._sync_for_all, name=f"xump sync {self.name}", daemon=True).start()
             except RuntimeError as refused:     # the system gives no more threads
                 self._answer(refused)
-        try:
-            error = done.get(timeout=min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX))
-        except queue.Empty:
-            return False
-        if error is not None:
-            raise error
-        return True
+            except BaseException:               # of a signal's handler: there may be a thread, or not
+                self._answer(AGAIN)
+                raise
 
     def _sync_for_all(self) -> None:
         """A thread that syncs once, for all the calls that have asked when it gets its turn."""
@@ -492,7 +504,7 @@ class Committer:
         """End the thread that writes."""
         self._closing.set()
         self._hurry.set()
-        self._changed.set()
+        self.wakeup.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 

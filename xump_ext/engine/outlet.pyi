@@ -76,7 +76,7 @@ class Outlet:
             until then, or again later of your own accord.
 
         Raises:
-            ValueError: `n` is negative.
+            TypeError, ValueError: `n` is not an int from 0 to 2**62.
             Closed: The engine is closed.
 
         Cost: O(n).

@@ -106,8 +106,9 @@ cdef class EngineStores(EngineLock):
 
     # ---- a store goes
 
-    def _quiet(self, Journal journal, list queues):
-        """Prepare the deletion of a store: messages in its queues stay there, and none comes in."""
+    def _quiet(self, Journal journal, list queues, list begun not None):
+        """Prepare the deletion of a store: messages in its queues stay there, and none comes in. If it raises, and there is nothing
+        in `begun`, nothing has changed."""
         cdef QueueHandle handle
         self.begin_call()
         try:
@@ -116,6 +117,7 @@ cdef class EngineStores(EngineLock):
             for handle in queues:
                 if handle.queue != NULL:
                     handle.queue.held = True
+            begun.append(True)
         finally:
             self.unlock()
 

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from xump_ext.log.group cimport Group
 from xump_ext.log.marks cimport Owner
 from xump_ext.log.meta cimport Map
+from xump_ext.log.wakeup cimport Wakeup
 from xump_ext.records.kinds cimport head_t
 from xump_ext.state.graph cimport engine_t, queue_t, store_t
 
@@ -31,6 +32,7 @@ cdef class Journal:
     cdef object window              # the buffer of the log that was read last
     cdef uint64_t window_position
     cdef object committer           # what `connect` was given; None before that
+    cdef Wakeup wakeup              # what its thread waits for
     cdef object changed             # its method, called after the first call in a group that changed something …
     cdef bint each_call             # … or after each such call
     cdef bint signalled             # `changed` was called for the open group

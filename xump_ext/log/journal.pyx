@@ -98,6 +98,7 @@ cdef class Journal:
     def connect(self, committer, bint each_call):
         """See `StorePort.connect`."""
         self.committer = committer
+        self.wakeup = committer.wakeup
         self.changed = committer.changed
         self.each_call = each_call
 
@@ -443,6 +444,8 @@ cdef int tell_stores(engine_t* engine) except -1:
         store.is_changed = False
         journal = <Journal> store.handle
         if journal.changed is not None and (journal.each_call or not journal.signalled):
+            if not journal.each_call:
+                journal.wakeup.wake()       # at once: the call of `changed` may be interrupted before it begins
             journal.signalled = True
             changed.append(journal.changed)
         elif store.size > journal.crowded_at and journal.committer is not None:

@@ -117,7 +117,8 @@ ERRORS = {
     "publish to a number": (publish(5), TypeError, ["str", "Queue", "int"]),
     "publish to None": (publish(None), TypeError, ["str", "Queue", "NoneType"]),
     "publish to bytes": (publish(b"jobs"), TypeError, ["str", "Queue", "bytes"]),
-    "publish to another engine's": (lambda w: w.engine.publish(w.foreign), QueueNotFound, ["'jobs'", "another engine"]),
+    "publish to another engine's": (lambda w: w.engine.publish(w.foreign), QueueNotFound,
+        ["'jobs'", "another engine"]),
     "publish to a full one": (publish("full"), QueueFull, ["'full'", "1 ready", "limit of 1"]),
     "publish_many to another engine's": (lambda w: w.engine.publish_many(w.foreign, [("a",)]), QueueNotFound, ["another engine"]),
     "publish to a name too long": (publish(LONG), ValueError, ["queue's name", "65536", "65534"]),
@@ -456,7 +457,8 @@ ERRORS = {
     "queue: a store of another engine": (
         lambda w: w.engine.create_queue("new", store=xump.Engine().stores["ram"]), StoreNotFound, ["'ram'", "another engine"]),
     "map of a queue of another engine": (
-        in_transaction(lambda w, tx: tx.set_meta(xump.Engine().create_queue("jobs"), "k", b"v")), QueueNotFound, ["'jobs'", "another engine"]),
+        in_transaction(lambda w, tx: tx.set_meta(xump.Engine().create_queue("jobs"), "k", b"v")), QueueNotFound,
+        ["'jobs'", "another engine"]),
     "selector: rank a text": (
         lambda w: w.engine.create_selector("jobs", when=always, do=deliver("d"), rank="1"), TypeError, ["rank", "str"]),
     "selector: ahead of a move": (
