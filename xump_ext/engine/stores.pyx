@@ -107,8 +107,8 @@ cdef class EngineStores(EngineLock):
     # ---- a store goes
 
     def _quiet(self, Journal journal, list queues, list begun not None):
-        """Prepare the deletion of a store: messages in its queues stay there, and none comes in. If it raises, and there is nothing
-        in `begun`, nothing has changed."""
+        """Prepare the deletion of a store: messages in its queues stay there, and none comes in. If it raises while `begun` is
+        empty, nothing has changed."""
         cdef QueueHandle handle
         self.begin_call()
         try:
