@@ -24,7 +24,6 @@ weather
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from xump._arguments import check_credit
@@ -118,14 +117,11 @@ class _Topology:
     def _join(self, recipient: str, when: Condition, do: Action, supply: Credit, outlet: Credit) -> Recipient:
         engine, recipient = self.engine, name_of(recipient, "recipient")
         check_credit(supply)
-        # The building block ends last, so that its run does not hold the lock. It begins when nothing is wrong any more: its end
-        # lets queues go on that are held since their store was opened.
         engine._check_open()
-        with ExitStack() as block, engine._graph_lock:
-            engine._queue(self.queue, "queue")
-            if recipient in engine.queues:
-                raise Conflict(f"{recipient!r} cannot join {self.name!r}: there is a queue of that name already")
-            block.enter_context(engine.building())
+        engine._queue(self.queue, "queue")
+        self._check_new(recipient)      # before the block, whose end lets queues go on that are held since their store was opened
+        with engine.building(), engine._graph_lock:
+            self._check_new(recipient)  # another thread may have joined
             queue = engine.create_queue(recipient, auto_delete=True)
             try:
                 return Recipient(
@@ -136,6 +132,10 @@ class _Topology:
             except BaseException:
                 engine.delete_queue(queue)
                 raise
+
+    def _check_new(self, recipient: str) -> None:
+        if recipient in self.engine._queues:
+            raise Conflict(f"{recipient!r} cannot join {self.name!r}: there is a queue of that name already")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

@@ -117,7 +117,9 @@ class Transaction:
         if isinstance(deliveries, Delivery):
             self._operations.append(("ack", deliveries, None))
             return
-        given = list(iterator_of(deliveries, "deliveries must be a Delivery or an iterable of them"))
+        if type(deliveries) is not list:
+            deliveries = iterator_of(deliveries, "deliveries must be a Delivery or an iterable of them")
+        given = list(deliveries)
         for delivery in given:
             if not isinstance(delivery, Delivery):
                 raise TypeError(f"expected a Delivery, got {type(delivery).__name__}")
@@ -202,7 +204,8 @@ class Transaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._check_open()
+        if self._state != "open":
+            self._check_open()
         self._state = "rolled back"
         if kind is not None:
             return

@@ -140,7 +140,7 @@ def no_pickle(thing: object) -> TypeError:
 
 
 def iterator_of(things: Iterable[Any], wanted: str) -> Iterator[Any]:
-    """An iterator of an argument; `wanted` says in the TypeError which argument it is, and what of."""
+    """An iterator of an argument; `wanted` says in the TypeError which argument it is, and of what."""
     try:
         return iter(things)
     except TypeError:

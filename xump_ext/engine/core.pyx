@@ -209,7 +209,9 @@ cdef class Core(EngineReading):
         cdef Py_ssize_t i
         if isinstance(deliveries, Delivery):
             deliveries = (deliveries,)
-        checked = list(iterator_of(deliveries, "deliveries must be a Delivery or an iterable of them"))
+        elif type(deliveries) is not list:
+            deliveries = iterator_of(deliveries, "deliveries must be a Delivery or an iterable of them")
+        checked = list(deliveries)
         self.begin_call()
         try:
             check_deliveries(self, checked)

@@ -192,11 +192,12 @@ cdef class EnginePublish(EngineEnqueue):
         parts.expires_later = ttl is not None
         if correlation is not None or parts.expires != NEVER or parts.expires_later or parts.priority:
             given = &parts
-        if isinstance(messages, list) and <list> messages:
+        if type(messages) is not list:
+            messages = iterator_of(messages, "messages must be an iterable of Message objects or tuples")
+        elif <list> messages:
             batch.reserve(len(<list> messages))
-        given_messages = iterator_of(messages, "messages must be an iterable of Message objects or tuples")
         try:
-            for message in given_messages:
+            for message in messages:
                 batch.push(content_of(message, given))
         except (TypeError, ValueError) as error:
             error.add_note(f"It is number {batch.count} of the messages, counted from 0.")
