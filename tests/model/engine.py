@@ -295,6 +295,8 @@ class ModelEngine:
 
     def request_waiting(self, queue, address="", body=b"", headers=None):
         """A request that waits for its reply in a thread of its own: a `Request`, which has an `answer` as soon as it is over."""
+        if requests.REPLIES not in self.queues and self.dead_letter not in self.queues:
+            self._queue(queue)
         self.create_queue(requests.REPLIES)
         self.request_count += 1
         request = requests.Request(f"request-{self.request_count}")

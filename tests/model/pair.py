@@ -40,9 +40,10 @@ class Compiled(xump.Engine):
 
     def request_waiting(self, queue, address="", body=b"", headers=None):
         """As `request`, with the message ids of the model."""
+        replies = self._replies(queue, address, body, headers)
         self.requests += 1
         with patch.object(core, "urandom", lambda size: Named(f"request-{self.requests}")):
-            return self._ask(self._replies(queue, address, body, headers), queue, address, body, headers, lambda: None)
+            return self._ask(replies, queue, address, body, headers, lambda: None)
 
 
 class Named(str):

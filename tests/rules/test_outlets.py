@@ -277,7 +277,8 @@ def test_a_refused_outlet_calls_nobody(engine, called, wrong):
     fill(engine, "w", "1")
     other = engine.outlet(Called(), ["elsewhere"])
     with pytest.raises((TypeError, ValueError)):
-        engine.outlet(called, ["w", wrong])
+        engine.outlet(called, ["w", "nobody knows it", wrong])
+    engine.check()
     assert called.times == 0 and other.destinations == ("elsewhere",)
     assert drained(engine.outlet(called, ["w", "w"])) == ["1"]
     assert called.times == 1

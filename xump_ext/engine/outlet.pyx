@@ -86,19 +86,21 @@ cdef class Outlet:
 
     def _add_all(self, list destinations not None):
         """`add` several, or none: how many are new here."""
+        cdef DestinationRef there
         cdef destination_t* found
         cdef list new
         self.core.begin_call()
         try:
             new = [name for name in dict.fromkeys(destinations) if name not in self.own]
             for name in new:
-                found = destination_named(&self.core.e, name)
-                if found.outlet != NULL:
+                there = self.core.destinations.get(name)
+                if there is not None and there.destination.outlet != NULL:
                     raise ValueError(f"destination {name!r} belongs to another outlet; discard it there first")
             for name in new:
+                found = destination_named(&self.core.e, name)
                 self.own[name] = self.core.destinations[name]
                 self.core.outlets[id(self)] = self          # its destinations lead to it
-                outlet_join(&self.core.e, &self.o, destination_named(&self.core.e, name))
+                outlet_join(&self.core.e, &self.o, found)
             go_on(&self.core.e)
             return len(new)
         finally:
