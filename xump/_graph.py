@@ -33,6 +33,7 @@ from xump._queue_properties import DEFAULTS, NAMES, check_staged, check_transit,
 from xump._windows import Windows
 from xump.actions import Action, Field
 from xump.conditions import Condition, Role
+from xump.durability.awaiting import Awaiting
 from xump.durability.call_backs import Patience
 from xump.durability.closing import close_stores, engines_with_stores, raise_first
 from xump.durability.committer import Committer, uninterrupted
@@ -67,6 +68,7 @@ class Graph(Windows):
 
     def _begin_graph(self) -> None:
         self._patience = Patience()
+        self._awaiting = Awaiting()
         self._stores["ram"] = ram = Store("ram", "ram", {})
         ram._engine = self
         self._last_selector = 0
@@ -117,7 +119,8 @@ class Graph(Windows):
         If it raises, the engine has not changed.
 
         The queues of a durable store come back with it, and are *held*: they route nothing until the first `building()` block or
-        `apply()` that ends after this call, or until `Queue.release()`.
+        `apply()` that ends after this call, or until `Queue.release()`. Those whose dead letters go to exchanges of a broker are
+        held until the broker has read these.
 
         Cost: O(1) for `"ram"`; a durable store is read as a whole, O(bytes on disk).
 
@@ -139,7 +142,7 @@ class Graph(Windows):
                 return store
             store = Store(name, type, options)
             if getattr(store.backend, "durable", False):
-                self._reopened.extend(open_store(self, store))
+                self._reopened.extend(self._awaiting.kept(open_store(self, store)))
             self._stores[name] = store
             store._engine = self
             if store.committer is not None:

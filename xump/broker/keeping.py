@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from xump.broker.errors import ProtocolError, precondition
 from xump.broker.exchanges import Exchange
 from xump.broker.tables import Table, Typed, decode_table, encode_table, text
+from xump.durability.awaiting import BROKER_QUEUE
 from xump_ext.log.meta import MAP_BYTES_MAX
 
-QUEUE = "amqp.queue"
+QUEUE = BROKER_QUEUE
 EXCHANGE = "amqp.exchange/"
 BINDING = "amqp.binding/"
 SERIAL_BYTES = 8

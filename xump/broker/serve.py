@@ -45,8 +45,6 @@ def serve(options: argparse.Namespace) -> int:
                     engine.create_store(STORE, options.store, path=path_of(options.path, name))
                 if topology is not None and name == MAIN:
                     engine.apply(topology)
-                with engine.building():         # what the store has kept is routed from here on
-                    pass
             with asyncio.Runner(loop_factory=loop_factory(options.certificate is not None)) as runner:
                 return runner.run(_serve(engines, users, options))
     except (XumpError, BadUsers, OSError, ValueError) as error:

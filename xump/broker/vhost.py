@@ -85,10 +85,16 @@ class Vhost:
 
     def read(self) -> None:
         """Find again what was durable."""
-        if self._read_again:
-            self._read_again = False
-            with self.engine.building():            # no message of the store meets half of it
+        with self.engine.building():                # no message of the store meets half of it
+            if self._read_again:
+                self._read_again = False
                 self._read()
+            self.engine._reopened.extend(self.engine._awaiting.read(self.store))
+        for queue in self.engine._awaiting.queues:
+            if self.engine.queues.get(queue.name) is not queue:
+                continue
+            logger.warning("queue %r in store %r is held: a broker declared it, and its dead letters go to exchanges which that "
+                           "store has, while this broker has store=%r", queue.name, queue.store.name, self.store)
 
     def _read(self) -> None:
         self.bindings.read_exchanges()
