@@ -557,8 +557,8 @@ class Graph(Windows):
         queue: Queue | None = self._queues.get(name)
         if queue is None or (isinstance(name, Queue) and queue is not name):
             text = name.name if isinstance(name, Queue) else str.__str__(name)
-            hint = "" if text in self._queues else what_is_there(text, list(self._queues), "create it first")
-            raise QueueNotFound(f"{what}: no queue {text!r} in this engine{hint}")
+            raise QueueNotFound.told_later(lambda: f"{what}: no queue {text!r} in this engine" + (
+                "" if text in self._queues else what_is_there(text, list(self._queues), "create it first")))
         return queue
 
     def _committers(self) -> list[Committer]:
