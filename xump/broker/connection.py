@@ -249,14 +249,15 @@ class Connection(asyncio.BufferedProtocol):
         self._has_left = True
         self._go_on("memory")
 
-    def do_later(self, channel: Channel, work: Coroutine[Any, Any, T], then: Callable[[T], None]) -> None:
-        """Carry out work of a method that takes long, and then the rest of the method, before anything that came after it."""
+    def do_later(self, channel: Channel | None, work: Coroutine[Any, Any, T], then: Callable[[T], None]) -> None:
+        """Carry out work of a method that takes long, and then the rest of the method, before anything that came after it.
+        `channel`: None for a method of the connection."""
         self._hold("busy")
         method = int.from_bytes(self.decoder.payload[:4], "big")
         self._task = self.broker.loop.create_task(self._do_later(channel, work, then, method))
 
     async def _do_later(
-        self, channel: Channel, work: Coroutine[Any, Any, T], then: Callable[[T], None], method: int
+        self, channel: Channel | None, work: Coroutine[Any, Any, T], then: Callable[[T], None], method: int
     ) -> None:
         try:
             done, error = await work, None
@@ -271,8 +272,8 @@ class Connection(asyncio.BufferedProtocol):
                 raise error
             then(done)
 
-        if channel.open and self.state == "running":
-            self._guard(channel.number, finish, method)
+        if self.state not in ("closing", "closed") and (channel is None or channel.open):
+            self._guard(0 if channel is None else channel.number, finish, method)
         later, self._later = self._later, b""
         self._go_on("busy")
         if self.state != "closed":
