@@ -40,13 +40,15 @@ class Registry(Mapping[Key, Thing]):
                 lambda: f"no {self._what} {key!r} in this engine{what_is_there(key, list(self._things))}") from None
 
     @overload
-    def get(self, key: Key) -> Thing | None: ...
+    def get(self, key: Key) -> Thing | None:
+        """The thing that has this key, or None."""
 
     @overload
-    def get(self, key: Key, default: Other) -> Thing | Other: ...
+    def get(self, key: Key, default: Other) -> Thing | Other:
+        """The thing that has this key, or the default."""
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """What has this key, or the default. It makes no error: a broker asks so for each name that a client says."""
+        """The thing that has this key, or the default. It makes no error: a broker asks so for each name that a client says."""
         found = self._things.get(key)
         if found is None:
             self._check_open()

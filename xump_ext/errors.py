@@ -38,7 +38,7 @@ class NotFound(XumpError, KeyError):
 
     @property
     def args(self) -> tuple[Any, ...]:
-        """The text."""
+        """The text of the error, which is put together when it is asked for first."""
         self._tell()
         return super().args
 

@@ -37,7 +37,7 @@ def declare(channel: Channel, call: Call) -> None:
 
 
 def _declare_for_replies(channel: Channel, call: Call) -> None:
-    """Who answers may ask so whether the client still waits: each such declaration is passive, and what is there has a
+    """Clients that answer ask so whether the other one still waits: each such declaration is passive, and what is there has a
     consumer."""
     if call.queue != REPLY_TO and channel.vhost.find_queue(call.queue) is None:
         raise not_found(f"queue '{call.queue}' in vhost '{channel.vhost.name}'")
