@@ -141,8 +141,7 @@ class Graph(Windows):
                                    f"you asked for type {type!r} and options {store.placed(options)}")
                 return store
             store = Store(name, type, options)
-            if getattr(store.backend, "durable", False):
-                self._reopened.extend(self._awaiting.kept(open_store(self, store)))
+            held = open_store(self, store) if getattr(store.backend, "durable", False) else []
             self._stores[name] = store
             store._engine = self
             if store.committer is not None:
@@ -151,6 +150,7 @@ class Graph(Windows):
                     engines_with_stores.discard(cast("Engine", self))
                     store.committer.abandon()
                     self._check_open()
+            self._reopened.extend(self._awaiting.kept(held))
             return store
 
     def create_queue(

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xump.errors import QueueNotFound
+
 if TYPE_CHECKING:
     from xump.queue import Queue
 
@@ -27,8 +29,12 @@ class Awaiting:
         """A store was opened, whose queues are held. Keeps those that wait for a broker; returns the others."""
         others = []
         for queue in held:
-            declared = BROKER_QUEUE in queue.meta
-            if (queue.dead_letter or "").startswith(EXCHANGES) and (declared or not self._was_read):
+            try:
+                needs = (queue.dead_letter or "").startswith(EXCHANGES)
+                declared = needs and BROKER_QUEUE in queue.meta
+            except QueueNotFound:           # another thread deleted it just now
+                continue
+            if declared or (needs and not self._was_read):
                 self.queues.append(queue)
                 self._of_broker.update([queue] if declared else [])
             else:
