@@ -32,6 +32,7 @@ from xump._queue_properties import DEFAULTS, NAMES, check_staged, check_transit,
 from xump._windows import Windows
 from xump.actions import Action, Field
 from xump.conditions import Condition, Role
+from xump.durability.awaiting import Awaiting
 from xump.durability.call_backs import Patience
 from xump.durability.closing import close_stores, engines_with_stores, raise_first
 from xump.durability.committer import Committer, uninterrupted
@@ -65,6 +66,7 @@ class Graph(Windows):
 
     def _begin_graph(self) -> None:
         self._patience = Patience()
+        self._awaiting = Awaiting()
         self._stores["ram"] = ram = Store("ram", "ram", {})
         ram._engine = self
         self._last_selector = 0
@@ -115,7 +117,8 @@ class Graph(Windows):
         If it raises, the engine has not changed.
 
         The queues of a durable store come back with it, and are *held*: they route nothing until the first `building()` block or
-        `apply()` that ends after this call, or until `Queue.release()`.
+        `apply()` that ends after this call, or until `Queue.release()`. Those whose dead letters go to exchanges of a broker are
+        held until the broker has read these.
 
         Cost: O(1) for `"ram"`; a durable store is read as a whole, O(bytes on disk).
 
@@ -136,8 +139,7 @@ class Graph(Windows):
                                    f"you asked for type {type!r} and options {store.placed(options)}")
                 return store
             store = Store(name, type, options)
-            if getattr(store.backend, "durable", False):
-                self._reopened.extend(open_store(self, store))
+            held = open_store(self, store) if getattr(store.backend, "durable", False) else []
             self._stores[name] = store
             store._engine = self
             if store.committer is not None:
@@ -146,6 +148,7 @@ class Graph(Windows):
                     engines_with_stores.discard(cast("Engine", self))
                     store.committer.abandon()
                     self._check_open()
+            self._reopened.extend(self._awaiting.kept(held))
             return store
 
     def create_queue(
@@ -554,6 +557,10 @@ class Graph(Windows):
 
     # ---- inside
 
+    def _hold(self, queue: Queue, held: bool) -> None:
+        self._awaiting.forget(queue)
+        super()._hold(queue, held)
+
     def _queue(self, name: object, what: str) -> Queue:
         """The queue of this engine that is given by its name or as a `Queue`."""
         if not isinstance(name, (str, Queue)):
@@ -561,8 +568,8 @@ class Graph(Windows):
         queue: Queue | None = self._queues.get(name)
         if queue is None or (isinstance(name, Queue) and queue is not name):
             text = name.name if isinstance(name, Queue) else str.__str__(name)
-            hint = "" if text in self._queues else what_is_there(text, list(self._queues), "create it first")
-            raise QueueNotFound(f"{what}: no queue {text!r} in this engine{hint}")
+            raise QueueNotFound.told_later(lambda: f"{what}: no queue {text!r} in this engine" + (
+                "" if text in self._queues else what_is_there(text, list(self._queues), "create it first")))
         return queue
 
     def _committers(self) -> list[Committer]:

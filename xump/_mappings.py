@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, overload
 
 from xump._names import what_is_there
 from xump.errors import NotFound
 
 Key = TypeVar("Key")
 Thing = TypeVar("Thing")
+Other = TypeVar("Other")
 
 
 class Registry(Mapping[Key, Thing]):
@@ -35,7 +36,23 @@ class Registry(Mapping[Key, Thing]):
             return self._things[key]
         except KeyError:
             self._check_open()
-            raise self._missing(f"no {self._what} {key!r} in this engine{what_is_there(key, list(self._things))}") from None
+            raise self._missing.told_later(
+                lambda: f"no {self._what} {key!r} in this engine{what_is_there(key, list(self._things))}") from None
+
+    @overload
+    def get(self, key: Key) -> Thing | None:
+        """The thing that has this key, or None."""
+
+    @overload
+    def get(self, key: Key, default: Other) -> Thing | Other:
+        """The thing that has this key, or the default."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The thing that has this key, or the default. It makes no error: a broker asks so for each name that a client says."""
+        found = self._things.get(key)
+        if found is None:
+            self._check_open()
+        return default if found is None else found
 
     def __contains__(self, key: object) -> bool:
         return key in self._things
@@ -88,6 +105,10 @@ class SelectorRegistry(Registry[int, Numbered]):
 
     def __getitem__(self, key: int | str) -> Numbered:
         return super().__getitem__(self._id(key))
+
+    def get(self, key: int | str, default: Any = None) -> Any:
+        """The selector that has this id or name, or the default."""
+        return super().get(self._id(key), default)
 
     def __contains__(self, key: object) -> bool:
         return super().__contains__(self._id(key))

@@ -233,7 +233,7 @@ class Taking(Graph):
         if type(timeout) is not float or not timeout >= 0:
             check_timeout(timeout)
         self._check_open()
-        if self._reopened:
+        if self._reopened or self._awaiting.queues:
             self._warn_of_held()
         return wanted
 
@@ -249,14 +249,16 @@ class Taking(Graph):
     def _warn_of_held(self) -> None:
         """Warn once if queues of a reopened store have selectors and are still held, so that they deliver nothing."""
         try:
-            held = [queue.name for queue in self._reopened if self._queues.get(queue.name) is queue and queue.held]
+            held = [queue.name for queue in (*self._reopened, *self._awaiting.queues)
+                    if self._queues.get(queue.name) is queue and queue.held]
             held = [name for name in held if any(selector.source == name for selector in list(self._selectors.values()))]
         except (SelectorNotFound, QueueNotFound, Closed):       # by another thread, meanwhile; the next call looks again
             return
         if held and not self._warned_of_held:
             self._warned_of_held = True
             warnings.warn(f"held since their store was opened: {', '.join(map(repr, held))}. These queues deliver nothing until "
-                          "you end a `with engine.building():` block, or call release() on them", stacklevel=4)
+                          "you end a `with engine.building():` block, or call release() on them; those of a broker, until that "
+                          "has started", stacklevel=4)
 
     def _notice_nothing(self, wanted: str | tuple[str, ...] | None, level: int = 3) -> None:
         """Called when there was nothing to take. Warn once of a destination to which no selector ever delivered, and once of acks

@@ -7,8 +7,8 @@ Each class derives from `XumpError` and from the built-in class that a Python pr
 
 import queue
 import reprlib
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Self
 
 
 class XumpError(Exception):
@@ -21,6 +21,40 @@ class XumpError(Exception):
 
 class NotFound(XumpError, KeyError):
     """There is nothing of that name or number in this engine."""
+
+    _text: Callable[[], str] | None
+
+    @classmethod
+    def told_later(cls, text: Callable[[], str]) -> Self:
+        """An error whose text is made when it is read: it may cost a look at all names, and most such errors are caught."""
+        error = cls()
+        error._text = text
+        return error
+
+    def _tell(self) -> None:
+        text = vars(self).get("_text")
+        if text is not None:
+            self.__init__(text())       # type: ignore[misc]
+            vars(self).pop("_text", None)
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The text of the error, which is put together when it is asked for first."""
+        self._tell()
+        return super().args
+
+    @args.setter
+    def args(self, args: tuple[Any, ...]) -> None:
+        vars(self).pop("_text", None)
+        self.__init__(*args)            # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        self._tell()
+        return super().__repr__()
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        self._tell()
+        return super().__reduce__()
 
 
 class QueueNotFound(NotFound):

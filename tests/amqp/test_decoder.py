@@ -189,6 +189,25 @@ def test_what_messages_promise_is_not_believed():
     assert said == [("error", 506, "messages in the making have more than 100000 bytes on this connection", 60 << 16 | 40)]
 
 
+def test_bodies_are_counted_from_their_headers_until_they_are_whole():
+    decoder = Decoder()
+    method = publish(1)[:publish(1).index(b"\xCE") + 1]
+    for channel in (1, 2, 3):
+        decoder.open(channel)
+        for frame in (method, content_header(1000)):
+            frame = frame[:1] + struct.pack(">H", channel) + frame[3:]
+            decoder.feed(frame, len(frame))
+            assert read(decoder) == []
+    assert decoder.bytes_promised == 3000
+    decoder.closing(3)
+    assert decoder.bytes_promised == 2000
+    for left in (2000, 1000):
+        piece = raw(3, 1, b"x" * 500)
+        decoder.feed(piece, len(piece))
+        read(decoder)
+        assert decoder.bytes_promised == left
+
+
 def test_headers_count_among_what_is_on_its_way():
     """Else each channel could hold a frame of them beside the bound."""
     decoder = Decoder(bytes_in_flight_max=10_000)

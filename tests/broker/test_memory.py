@@ -161,3 +161,82 @@ def test_a_broker_that_begins_again_forgets_that_memory_was_short(engine):
         broker.memory.is_high = True
     with broker:
         assert not broker.memory.look() and not broker.memory.waiting
+
+
+# ---- bodies in the making
+
+PIECE = 65_536
+
+
+def begin(link, size, channel=1, key="nowhere"):
+    """The beginning of a message, with a piece of its body. Returns what is left to send."""
+    frames = list(content(bytes(size), key, channel))
+    head = bytes([3, 0, channel]) + PIECE.to_bytes(4, "big")
+    pieces = [head + bytes(PIECE) + b"\xCE"] * (size // PIECE)
+    link.write(b"".join([*frames[:2], pieces[0]]))
+    return b"".join(pieces[1:])
+
+
+def until(condition):
+    while not condition():
+        pass
+
+
+def test_who_begins_a_message_waits_while_others_send_theirs(full, connect):
+    first, second, third = connect(), connect("b"), connect("c")
+    queue_of(second)
+    for link in (second, third):
+        link.send(1, "confirm.select")
+        assert link.read_until({"confirm.selectok"})
+    rest = begin(first, 2 * ROOM)                       # more than there is room for: else nothing could be so large
+    until(lambda: full.memory.promised == 2 * ROOM)
+    rests = [begin(second, ROOM // 2), begin(third, ROOM // 2)]
+    for link in (second, third):
+        assert link.read_until({"connection.blocked"})
+    assert full.memory.promised == 2 * ROOM             # who is not read does not keep others waiting
+    first.write(rest)
+    for link, left in zip((second, third), rests, strict=True):
+        assert link.read_until({"connection.unblocked"})
+        link.write(left)
+        until(lambda link=link: link.event() is not None or link.confirmed.get(1))
+    until(lambda: full.memory.promised == 0)
+
+
+def test_bodies_end_with_their_connection(full, connect):
+    vanishing, failing = connect(), connect("b")
+    begin(vanishing, ROOM)
+    begin(failing, ROOM)
+    until(lambda: full.memory.promised == 2 * ROOM or full.memory.waiting)
+    vanishing.socket.close()
+    until(lambda: full.memory.promised == ROOM and not full.memory.waiting)
+    failing.send(1, "queue.declare", queue="jobs")      # amid a body
+    assert failing.read_until({"connection.close"}) and failing.last["reply_code"] == 505
+    failing.socket.close()
+    until(lambda: full.memory.promised == 0)
+
+
+def test_two_bodies_of_one_client(full, connect):
+    """It may not wait for itself."""
+    link = connect()
+    rests = [begin(link, ROOM, channel) for channel in (1, 2)]
+    until(lambda: full.memory.promised == 2 * ROOM)
+    link.write(b"".join(rests))
+    link.send(2, "queue.declare", queue="jobs")
+    assert link.read_until({"queue.declareok"})
+    assert full.memory.promised == 0
+
+
+def test_a_client_counts_for_no_more_than_it_may_send(engine):
+    limits = Limits(memory_bytes=memory_bytes() + ROOM, bytes_in_flight_max=ROOM // 2)
+    with Broker(engine, amqp="127.0.0.1:0", limits=limits) as broker:
+        link = Link("a", broker.address, [])
+        link.connect(Connect())
+        for channel in (1, 2):
+            begin(link, ROOM, channel)
+        other = Link("b", broker.address, [])
+        other.connect(Connect())
+        queue_of(other)
+        other.write(large())
+        assert ready(other) == 1 and broker.memory.promised == ROOM // 2
+        link.socket.close()
+        other.socket.close()

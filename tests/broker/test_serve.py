@@ -211,6 +211,11 @@ def test_the_queues_of_a_topology_are_there(serve, tmp_path):
 
 @pytest.mark.parametrize(("options", "said"), [
     (["--busy-poll", "1001"], "--busy-poll must be from 0 to 1000, got 1001"),
+    (["--memory-bytes", "-1"], "--memory-bytes must be at least 1, got -1"),
+    (["--staging-bytes", "-1"], "--staging-bytes must be at least 0, got -1"),
+    (["--staging-seconds", "-1"], "--staging-seconds must be at least 0, got -1.0"),
+    (["--staging-seconds", "nan"], "--staging-seconds must be at least 0, got nan"),
+    (["--ack-timeout", "-5"], "--ack-timeout must be at least 0, got -5"),
     (["--amqp", "0.0.0.0:0"], "amqp='0.0.0.0:0' lets other machines in: give --certificate and --users, or --insecure"),
     (["--amqp", "5672"], "amqp must be HOST:PORT with a port of at most 65535, got '5672'"),
     (["--store", "ring"], "--store ring needs --path, where it lies on disk"),
@@ -222,6 +227,43 @@ def test_what_is_wrong_is_said_at_once(options, said):
     done = subprocess.run(
         [sys.executable, "-m", "xump", "serve", *options], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"xump: {said}\n")
+
+
+def ended(*options):
+    """Exit code and errors of a command that ends at once."""
+    done = subprocess.run(
+        [sys.executable, "-m", "xump", "serve", "--amqp", "127.0.0.1:0", *options], capture_output=True, text=True, check=False,
+        timeout=60)
+    return done.returncode, done.stderr
+
+
+def test_a_topology_that_is_wrong_or_a_store_in_use_is_a_problem_found(tmp_path):
+    page, path = tmp_path / "network.toml", str(tmp_path / "broker.xump")
+    page.write_text('version = 1\n[broker]\nbusy_pol = 5\n')
+    code, said = ended(str(page))
+    assert code == 1 and "busy_pol" in said and ", busy_poll," in said
+    with Engine() as engine:
+        engine.create_store("disk", "ring", path=path)
+        code, said = ended("--store", "ring", "--path", path)
+    assert code == 1 and "is owned by process" in said
+
+
+def test_sighup_without_users_ends_it_in_good_order(serve):
+    served = serve()
+    served.connect()
+    assert served.end(signal.SIGHUP) == 0
+
+
+def test_sighup_that_is_ignored_stays_so(serve):
+    """As `nohup` has it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        served = serve()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    served.process.send_signal(signal.SIGHUP)
+    served.connect().channel().queue_declare("jobs")
+    assert served.end() == 0
 
 
 # ---- users

@@ -1,6 +1,8 @@
 """TLS with real certificates, made by `openssl`; and who may come from other machines."""
 
+import contextlib
 import shutil
+import socket
 import ssl
 import subprocess
 
@@ -8,7 +10,7 @@ import pika
 import pytest
 from pika import credentials, exceptions
 
-from xump.broker import Broker, Users
+from xump.broker import Broker, Limits, Users
 from xump.broker.users import User, guest, hash_password
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="left out: there is no program `openssl`")
@@ -96,3 +98,12 @@ def test_other_machines_need_tls_and_users(engine):
     with Broker(engine, amqp="0.0.0.0:0", insecure=True) as broker:
         connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.address[1]))
         connection.close()
+
+
+def test_a_client_that_says_nothing_is_disconnected(engine, certificates):
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificates / "localhost.pem", certificates / "localhost.key")
+    limits = Limits(handshake_seconds=0.05)
+    with Broker(engine, amqp="127.0.0.1:0", tls=context, limits=limits) as broker:
+        with socket.create_connection(broker.address, 30) as silent, contextlib.suppress(ConnectionResetError):
+            assert silent.recv(1) == b""

@@ -13,13 +13,12 @@ from xump.broker.ending import shutdown
 from xump.broker.errors import ProtocolError, precondition, refused
 from xump.broker.methods import Call, encode
 from xump.broker.queue_arguments import unknown_to
+from xump.broker.queues import REPLY_TO
 from xump.broker.tables import INTEGERS, TYPE_NAMES
 
 if TYPE_CHECKING:
     from xump.broker.channel import Channel
     from xump.broker.queues import BrokerQueue
-
-REPLY_TO = "amq.rabbitmq.reply-to"
 
 
 def qos(channel: Channel, call: Call) -> None:
@@ -39,11 +38,12 @@ def consume(channel: Channel, call: Call) -> None:
     if channel.connection.broker.is_ending:
         raise shutdown()
     name = call.queue or channel.last_queue
-    channel.connection.check("read", "queue", name)
+    if call.queue != REPLY_TO:            # each client may have its own replies
+        channel.connection.check("read", "queue", name)
     tag = call.consumer_tag or f"amq.ctag-{base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip('=')}"
     if tag in channel.consumers:
         raise ProtocolError(530, f"attempt to reuse consumer tag '{tag}'")
-    if name == REPLY_TO:
+    if call.queue == REPLY_TO:
         queue, priority = _reply_queue(channel, call), 0        # its arguments mean nothing there, as in RabbitMQ
     else:
         queue = channel.queue(call.queue)
@@ -72,12 +72,12 @@ def _priority(call: Call, queue: BrokerQueue) -> int:
 
 def _reply_queue(channel: Channel, call: Call) -> BrokerQueue:
     """Direct reply-to: a queue of this consumer, whose name nobody can guess, and which goes with it."""
-    if not call.no_ack:
-        raise precondition("reply consumer cannot acknowledge")
     if channel.reply_queue is not None:
         raise precondition("reply consumer already set")
+    if not call.no_ack:
+        raise precondition("reply consumer cannot acknowledge")
     name = f"{REPLY_TO}.{base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip('=')}"
-    channel.reply_queue = channel.vhost.declare_queue(name, False, None, True, {})
+    channel.reply_queue = channel.vhost.declare_queue(name, False, channel.connection, True, {})
     return channel.reply_queue
 
 

@@ -20,6 +20,7 @@ from xump.broker.connection import Connection
 from xump.broker.limits import Limits
 from xump.broker.looking_after import look_after, look_for_late, look_up_user
 from xump.broker.memory import Memory
+from xump.broker.passwords import Passwords
 from xump.broker.users import Users, guest
 from xump.broker.vhost import Vhost
 
@@ -159,6 +160,8 @@ class Broker:
         """A connection calls it when something has come."""
         self.thread = threading.get_ident()
         """The thread of the loop."""
+        self.passwords = Passwords(self)
+        """Checks passwords in threads."""
         self._ended = asyncio.Event()
         self._runs = True
         try:
@@ -167,7 +170,8 @@ class Broker:
                 vhost.begin(self.loop)
             if self._listens:
                 self._server = await self.loop.create_server(
-                    lambda: Connection(self), self._host, self._port, ssl=self.tls, backlog=1024)
+                    lambda: Connection(self), self._host, self._port, ssl=self.tls, backlog=1024,
+                    ssl_handshake_timeout=None if self.tls is None else self.limits.handshake_seconds)
                 name = self._server.sockets[0].getsockname()
                 self.address = (name[0], name[1])
             self._looked_for_late = self.loop.time()
@@ -221,6 +225,7 @@ class Broker:
         for vhost in self.vhosts.values():
             await vhost.close()
         self.memory.keep_none()
+        self.passwords.stop()
         self._server = None
         self._runs = False
         self._ended.set()

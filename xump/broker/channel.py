@@ -17,11 +17,12 @@ from xump._arguments import COUNT_MAX
 from xump.broker.channel_transaction import ChannelTransaction
 from xump.broker.consumers import Consumer
 from xump.broker.envelope import annex, envelope_of, join, split, with_header
-from xump.broker.errors import ProtocolError, precondition, refused
+from xump.broker.errors import ProtocolError, locked, precondition, refused
 from xump.broker.incoming import Incoming, Outcome
 from xump.broker.method_answers import Answers
 from xump.broker.methods import encode
 from xump.broker.queue_arguments import EXPIRES_MS_MAX
+from xump.broker.queues import REPLY_TO
 from xump.broker.settling import Settling, unknown_tag
 from xump.broker.tables import TYPE_NAMES, Typed, decode_table, encode_table
 from xump.errors import StaleDelivery
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from xump_ext.engine.delivery import Delivery
 
 MANDATORY, IMMEDIATE = 1, 2
-REPLY_TO = b"amq.rabbitmq.reply-to"
 KEY_BYTES_MAX = 65_534
 """Of a routing key in CC or BCC: of an address in the engine."""
 NUMBER = re.compile(rb"[+-]?[0-9]+")
@@ -195,7 +195,7 @@ class Channel:
         user = self.connection.user.name
         if row.user_id is not None and decoded(row.user_id) != user and not self.connection.user.impersonates:
             raise precondition(f"user_id property set to '{decoded(row.user_id)}' but authenticated user was '{user}'")
-        if row.reply_to == REPLY_TO:
+        if row.reply_to == REPLY_TO.encode():
             properties = self._with_reply_queue(properties)
         keys: tuple[str, ...] = (key,)
         if row.has_copies:
@@ -328,9 +328,7 @@ class Channel:
     def check_owner(self, queue: BrokerQueue) -> None:
         """Refuse a queue that another connection has exclusively."""
         if queue.owner is not None and queue.owner is not self.connection:
-            raise ProtocolError(
-                405, f"cannot obtain exclusive access to locked {queue.what}. It could be originally declared on another "
-                     "connection or the exclusive property value does not match that of the original declaration.")
+            raise locked(queue.what)
 
     def close(self, *, by_client: bool = False) -> None:
         """Its consumers go, and what was not settled returns to its queues. `by_client`: its client closes it."""

@@ -82,6 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         """Since when it does not."""
         self.channel_max = self.limits.channel_max
         """How many channels both sides agreed on."""
+        self._bodies = 0                    # so many bytes of bodies that it sends count as memory
         self._header = b""
         self._flushing = False
         self._draining = False
@@ -133,6 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         """The client has gone."""
         self._pieces.clear()
         self._end()
+        self._count_bodies(0)
         self.broker.lost(self)
         self.broker.memory.waiting.pop(self, None)
         if self._deadline is not None:
@@ -167,6 +169,8 @@ class Connection(asyncio.BufferedProtocol):
     def _read(self) -> None:
         """Carry out what was read; then nothing more is read until a store that is behind has caught up."""
         self._carry_out_read()
+        if self._bytes_begun() != self._bodies:
+            self._bodies_have_begun()
         if self.state == "running" and self.vhost.engine.pressed:
             self._wait_for_stores()
 
@@ -200,8 +204,27 @@ class Connection(asyncio.BufferedProtocol):
             do = channel.publish if are_publishes else channel.settle
             self._guard(number, partial(do, self.decoder, first, end), BASIC_PUBLISH)
             published = published or are_publishes
+        if self._bodies:
+            self._count_bodies(min(self._bodies, self._bytes_begun()))      # those that are whole are messages now
         if published and self.broker.memory.look():
             self.block()
+
+    def _bodies_have_begun(self) -> None:
+        """The client has begun to send bodies, which take memory as messages do. If there is too much already, it waits before
+        the first. Else it may finish: all would wait for each other if clients were stopped amid their bodies."""
+        if not self._bodies and self.broker.memory.look():
+            self.block()
+        if "memory" not in self._held:
+            self._count_bodies(self._bytes_begun())
+
+    def _bytes_begun(self) -> int:
+        """The bytes of the bodies that it has begun to send, as far as it may have them at the same time."""
+        return min(self.decoder.bytes_promised, self.limits.bytes_in_flight_max)
+
+    def _count_bodies(self, count: int) -> None:
+        """So many bytes of bodies that it sends count as memory."""
+        self.broker.memory.promised += count - self._bodies
+        self._bodies = count
 
     def _wait_for_stores(self) -> None:
         """A store has to catch up: nothing more is read from this client until it has."""
@@ -234,6 +257,7 @@ class Connection(asyncio.BufferedProtocol):
         if "memory" in self._held or self.state != "running" or self._has_left:
             return
         self._hold("memory")
+        self._count_bodies(0)           # its bodies do not grow: it must not wait for itself
         self.broker.memory.waiting[self] = None
         if self.capable("connection.blocked"):
             self.send(0, encode(commands.Connection.Blocked, reason=REASON))
@@ -242,6 +266,7 @@ class Connection(asyncio.BufferedProtocol):
         """There is less."""
         if self.capable("connection.blocked") and self.state == "running":
             self.send(0, encode(commands.Connection.Unblocked))
+        self._count_bodies(self._bytes_begun())
         self._go_on("memory")
 
     def read_the_rest(self) -> None:
@@ -249,14 +274,15 @@ class Connection(asyncio.BufferedProtocol):
         self._has_left = True
         self._go_on("memory")
 
-    def do_later(self, channel: Channel, work: Coroutine[Any, Any, T], then: Callable[[T], None]) -> None:
-        """Carry out work of a method that takes long, and then the rest of the method, before anything that came after it."""
+    def do_later(self, channel: Channel | None, work: Coroutine[Any, Any, T], then: Callable[[T], None]) -> None:
+        """Carry out work of a method that takes long, and then the rest of the method, before anything that came after it.
+        `channel`: None for a method of the connection."""
         self._hold("busy")
         method = int.from_bytes(self.decoder.payload[:4], "big")
         self._task = self.broker.loop.create_task(self._do_later(channel, work, then, method))
 
     async def _do_later(
-        self, channel: Channel, work: Coroutine[Any, Any, T], then: Callable[[T], None], method: int
+        self, channel: Channel | None, work: Coroutine[Any, Any, T], then: Callable[[T], None], method: int
     ) -> None:
         try:
             done, error = await work, None
@@ -271,8 +297,8 @@ class Connection(asyncio.BufferedProtocol):
                 raise error
             then(done)
 
-        if channel.open and self.state == "running":
-            self._guard(channel.number, finish, method)
+        if self.state not in ("closing", "closed") and (channel is None or channel.open):
+            self._guard(0 if channel is None else channel.number, finish, method)
         later, self._later = self._later, b""
         self._go_on("busy")
         if self.state != "closed":

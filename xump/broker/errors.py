@@ -49,3 +49,10 @@ def refused(text: str) -> ProtocolError:
 def precondition(text: str) -> ProtocolError:
     """406."""
     return ProtocolError(406, text)
+
+
+def locked(what: str) -> ProtocolError:
+    """405 for a queue that another connection has, or this one as another than it says."""
+    return ProtocolError(
+        405, f"cannot obtain exclusive access to locked {what}. It could be originally declared on another connection or the "
+             "exclusive property value does not match that of the original declaration.")

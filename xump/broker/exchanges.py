@@ -39,6 +39,10 @@ class Destination:
     """The name of the queue or exchange."""
 
 
+Key = tuple[Destination, str, bytes]
+"""Tells a binding from others of its exchange: where it leads, its binding key, and its arguments encoded."""
+
+
 @dataclass(eq=False)
 class Binding:
     """A binding of an exchange."""
@@ -67,7 +71,7 @@ class Exchange:
     """Whether only exchanges publish to it."""
     arguments: Table = field(default_factory=dict)
     """Its arguments."""
-    bindings: dict[tuple[Destination, str, bytes], Binding] = field(default_factory=dict)
+    bindings: dict[Key, Binding] = field(default_factory=dict)
     """The bindings from it, in the order in which they came."""
     serial: bytes = b""
     """Tells it from others of its name, before and after it, in bindings that are kept."""
@@ -88,20 +92,15 @@ class Exchange:
         """The exchange for what no binding matches. A name that is not UTF-8 is that of none."""
         return string(self.arguments, "alternate-exchange")
 
-    def bind(self, key: tuple[Destination, str, bytes], binding: Binding) -> bool:
+    def bind(self, key: Key, binding: Binding) -> bool:
         """Add a binding. False: it was there."""
         self._remembered.clear()
         return self.bindings.setdefault(key, binding) is binding
 
-    def unbind(self, key: tuple[Destination, str, bytes]) -> None:
+    def unbind(self, key: Key) -> None:
         """Remove a binding."""
         self._remembered.clear()
         del self.bindings[key]
-
-    def forget(self, destination: Destination) -> list[Binding]:
-        """Remove all bindings that lead there, and return them."""
-        self._remembered.clear()
-        return [self.bindings.pop(key) for key in list(self.bindings) if key[0] == destination]
 
     def matching(self, key: str, headers: Callable[[], Table]) -> tuple[Destination, ...]:
         """Where a message goes from here, each destination once; in order of the bindings."""

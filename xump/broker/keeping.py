@@ -13,12 +13,13 @@ import struct
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 
-from xump.broker.errors import ProtocolError, precondition
+from xump.broker.errors import precondition
 from xump.broker.exchanges import Exchange
 from xump.broker.tables import Table, Typed, decode_table, encode_table, text
+from xump.durability.awaiting import BROKER_QUEUE
 from xump_ext.log.meta import MAP_BYTES_MAX
 
-QUEUE = "amqp.queue"
+QUEUE = BROKER_QUEUE
 EXCHANGE = "amqp.exchange/"
 BINDING = "amqp.binding/"
 SERIAL_BYTES = 8
@@ -109,12 +110,15 @@ def read_bindings(meta: Map) -> Iterator[Kept]:
 
 
 def keep(meta: Map, name: str, value: bytes) -> None:
-    """Write into a map. Raises `ProtocolError`: 406 if no map has room for so much, 506 if this one has none any more."""
+    """Write into a map. Raises `ProtocolError` 406 if no map has room for so much, or this one has none any more: other channels
+    of the client have nothing to do with that, so it is not 506, which ends them all."""
     _check_size("a durable exchange or binding, with its arguments,", name, value)
     try:
         meta[name] = value
-    except ValueError as error:
-        raise ProtocolError(506, str(error)) from None
+    except ValueError:
+        raise precondition(
+            "no room for one more: the durable exchanges of a virtual host together, and the durable bindings of a queue, may "
+            f"have {MAP_BYTES_MAX} bytes; bind by patterns, or declare some as not durable") from None
 
 
 def _check_size(what: str, name: str, value: bytes) -> None:

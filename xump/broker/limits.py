@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True)
@@ -54,3 +54,10 @@ class Limits:
     """Bytes of messages that are staged over Flight and have not entered; more: `StoreFull`."""
     staging_seconds: float = 86_400.0
     """After so long without a sign of life what a run has staged is dropped."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a bound that none of these can be: one below 0, or not a number; and no memory at all."""
+        for field in fields(self):
+            value, least = getattr(self, field.name), int(field.name == "memory_bytes")
+            if value is not None and not value >= least:
+                raise ValueError(f"{field.name} must be at least {least}, got {value}")

@@ -13,6 +13,7 @@ from xump.broker.tables import BadTable, Table, Typed, decode_table, text
 if TYPE_CHECKING:
     from xump.broker.broker import Broker
     from xump.broker.connection import Connection
+    from xump.broker.users import User
 
 FRAME_MIN = 4096
 
@@ -55,10 +56,23 @@ def carry_out(connection: Connection, call: Call) -> None:
 def _start_ok(connection: Connection, call: Call) -> None:
     connection.client = call.client_properties
     name, password = _credentials(connection, call.mechanism, call.response)
-    user = connection.broker.users.authenticate(name, password, connection.broker.is_loopback(connection))
+    broker, here = connection.broker, connection.broker.is_loopback(connection)
+
+    def checked(user: User | None) -> None:
+        """This is the user; None: there is none with that password."""
+        _logged_in(connection, call.mechanism, user)
+
+    if password is None or broker.users.was_right(name, password):
+        checked(broker.users.authenticate(name, password, here))
+    else:
+        connection.do_later(None, broker.passwords.check(
+            lambda users: users.authenticate(name, password, here), lambda: connection.state == "start"), checked)
+
+
+def _logged_in(connection: Connection, mechanism: str, user: User | None) -> None:
     if user is None:
         if connection.capable("authentication_failure_close"):
-            said = f"Login was refused using authentication mechanism {call.mechanism}. For details see the broker logfile."
+            said = f"Login was refused using authentication mechanism {mechanism}. For details see the broker logfile."
             raise ProtocolError(403, said, 0)
         connection.abort()
         return
@@ -133,11 +147,17 @@ def _open(connection: Connection, call: Call) -> None:
 
 def _update_secret(connection: Connection, call: Call) -> None:
     """The password anew: the user must still be one."""
-    user = connection.broker.users.renew(connection.user, call.new_secret)
-    if user is None:
-        raise ProtocolError(530, f"New secret was refused for user '{connection.user.name}'")
-    connection.user = user
-    connection.send(0, encode(commands.Connection.UpdateSecretOk))
+    before = connection.user
+
+    def renewed(user: User | None) -> None:
+        """This is the user; None: the password is wrong."""
+        if user is None:
+            raise ProtocolError(530, f"New secret was refused for user '{before.name}'")
+        connection.user = user
+        connection.send(0, encode(commands.Connection.UpdateSecretOk))
+
+    connection.do_later(None, connection.broker.passwords.check(
+        lambda users: users.renew(before, call.new_secret), lambda: connection.state == "running"), renewed)
 
 
 STEPS = {

@@ -59,20 +59,25 @@ class Memory:
         """Whether publishers wait."""
         self.uncommitted = 0
         """Bytes of transactions that are not committed, which are in no engine yet."""
+        self.promised = 0
+        """Bytes of the bodies that clients have begun to send, those of clients left out that are not read."""
         self._swept = 0.0
         self.waiting: dict[Connection, None] = {}
         """Clients that have published meanwhile, and are not read until there is less."""
 
     def look(self) -> bool:
         """Whether there is too much now. In the broker's loop only; any thread may call `is_too_much`."""
-        if self.is_high or memory_bytes() <= self.bytes_max:
+        if self.is_high or self._taken() <= self.bytes_max:
             return self.is_high
         self.is_high = True
         logger.warning(
-            "publishers wait: messages take %d bytes of memory, and the bound is %d (Limits.memory_bytes)", memory_bytes(),
+            "publishers wait: messages take %d bytes of memory, and the bound is %d (Limits.memory_bytes)", self._taken(),
             self.bytes_max)
         self._broker.loop.call_later(LOOK_SECONDS, self._look_again)
         return True
+
+    def _taken(self) -> int:
+        return memory_bytes() + self.promised
 
     def hold(self, count: int) -> bool:
         """Count bytes of a transaction. Whether it may have them; if not, nothing was counted."""
@@ -121,19 +126,20 @@ class Memory:
 
     def is_too_much(self, more: int = 0) -> bool:
         """Whether nothing more should be published now, or no `more` bytes."""
-        return self.is_high or memory_bytes() + more > self.bytes_max
+        return self.is_high or self._taken() + more > self.bytes_max
 
     def said(self) -> str:
         """The words for those that cannot be made to wait."""
-        return (f"the broker's messages take {memory_bytes()} bytes of memory, and its bound is {self.bytes_max} "
+        return (f"the broker's messages take {self._taken()} bytes of memory, and its bound is {self.bytes_max} "
                 "(Limits.memory_bytes): try again when some were consumed")
 
     def _look_again(self) -> None:
-        if memory_bytes() > RELEASED * self.bytes_max:
+        if self._taken() > RELEASED * self.bytes_max:
             self._broker.loop.call_later(LOOK_SECONDS, self._look_again)
             return
         self.is_high = False
-        logger.warning("publishers go on: messages take %d bytes of memory", memory_bytes())
-        waiting, self.waiting = self.waiting, {}
-        for connection in waiting:
+        logger.warning("publishers go on: messages take %d bytes of memory", self._taken())
+        while self.waiting and not self.look():         # what one has begun to send may be too much for the next
+            connection = next(iter(self.waiting))
+            del self.waiting[connection]
             connection.unblock()

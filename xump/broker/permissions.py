@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from xump.broker.exchange_graph import PREFIX
+from xump.broker.queues import is_for_replies
 
 if TYPE_CHECKING:
     from xump.broker.vhost import Vhost
@@ -22,9 +23,14 @@ def is_staged(queue: str) -> bool:
 
 def why_not(vhost: Vhost, permission: str, queue: str) -> str | None:
     """Why clients that do not speak AMQP may not do to a queue what this permission is for; None: it is not the queue of an
-    exchange, nor staged; or they only publish to it, for which they need the permission to write to the exchange."""
+    exchange, nor staged, nor one that a connection has for itself; or they only publish to it, for which they need the
+    permission to write to the exchange."""
     if is_staged(queue):
         return f"queue {queue!r} is for staged messages, which the broker keeps to itself: no other name begins with {STAGING!r}"
+    if is_for_replies(queue) and permission != "write":
+        return f"queue {queue!r} is for the replies to one client of AMQP: others only publish to it"
+    if permission == "configure" and vhost.is_exclusive(queue):
+        return f"queue {queue!r} is exclusive to a connection of AMQP, and goes with it"
     if not queue.startswith(PREFIX) or permission == "read":
         return None
     name = queue.removeprefix(PREFIX)

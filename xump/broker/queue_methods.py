@@ -8,26 +8,24 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands
 
-from xump.broker.errors import ProtocolError, precondition
+from xump.broker.errors import ProtocolError, locked, not_found, precondition
 from xump.broker.exchange_methods import check_name, check_not_default, without_breaks
 from xump.broker.exchanges import Destination, check_binding
 from xump.broker.methods import Call, encode
 from xump.broker.purging import is_large, purge as purge_queue
 from xump.broker.queue_arguments import COMPARED, UNKNOWN, check_arguments, check_equivalent, check_field, queue_type
+from xump.broker.queues import REPLY_TO, is_for_replies
 
 if TYPE_CHECKING:
     from xump.broker.channel import Channel
     from xump.broker.queues import BrokerQueue
 
-REPLY_TO = "amq.rabbitmq.reply-to"
-"""Of direct reply-to: it may be declared, and is none."""
-
 
 def declare(channel: Channel, call: Call) -> None:
     """queue.declare."""
     call.queue = without_breaks(call.queue)
-    if call.queue == REPLY_TO:
-        channel.answer(encode(commands.Queue.DeclareOk, queue=REPLY_TO, consumer_count=1))
+    if is_for_replies(call.queue):
+        _declare_for_replies(channel, call)
         return
     queue = _passive(channel, call) if call.passive else _declare(channel, call)
     channel.last_queue = queue.name
@@ -36,6 +34,16 @@ def declare(channel: Channel, call: Call) -> None:
         channel.answer(encode(
             commands.Queue.DeclareOk, queue=queue.name, message_count=queue.handle.ready, consumer_count=len(queue.consumers)),
             durable=not call.passive and queue.stored)
+
+
+def _declare_for_replies(channel: Channel, call: Call) -> None:
+    """Clients that answer ask so whether the other one still waits: each such declaration is passive, and what is there has a
+    consumer."""
+    if call.queue != REPLY_TO and channel.vhost.find_queue(call.queue) is None:
+        raise not_found(f"queue '{call.queue}' in vhost '{channel.vhost.name}'")
+    channel.last_queue = call.queue
+    if not call.nowait:
+        channel.answer(encode(commands.Queue.DeclareOk, queue=call.queue, consumer_count=1))
 
 
 def _passive(channel: Channel, call: Call) -> BrokerQueue:
@@ -67,12 +75,10 @@ def _declare(channel: Channel, call: Call) -> BrokerQueue:
 
 
 def _check_same(channel: Channel, existing: BrokerQueue, durable: bool, call: Call) -> None:
+    if existing.owner is not (channel.connection if call.exclusive else None):      # before all else, as in RabbitMQ
+        raise locked(existing.what)
     check_field(existing.what, "durable", existing.durable, durable)
     check_field(existing.what, "auto_delete", existing.auto_delete, call.auto_delete)
-    if (existing.owner is not None) != call.exclusive or existing.owner not in (None, channel.connection):
-        raise ProtocolError(
-            405, f"cannot obtain exclusive access to locked {existing.what}. It could be originally declared on another "
-                 "connection or the exclusive property value does not match that of the original declaration.")
     unknown = UNKNOWN[queue_type(existing.arguments)]
     check_equivalent(
         existing.what, tuple(name for name in COMPARED if name not in unknown), existing.arguments, call.arguments)
@@ -83,7 +89,7 @@ def delete(channel: Channel, call: Call) -> None:
     name = without_breaks(call.queue) or channel.last_queue
     channel.connection.check("configure", "queue", name)
     channel.vhost.check_is_clients(name)
-    queue = channel.vhost.find_queue(name)
+    queue = None if is_for_replies(name) else channel.vhost.find_queue(name)
     kept = queue is not None and queue.stored
 
     def deleted(count: int) -> None:

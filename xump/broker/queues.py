@@ -14,6 +14,16 @@ if TYPE_CHECKING:
     from xump.queue import Queue
 
 
+REPLY_TO = "amq.rabbitmq.reply-to"
+"""Of direct reply-to: the name that a client consumes by, and that its messages have as `reply-to`."""
+
+
+def is_for_replies(name: str) -> bool:
+    """Whether it is the name of direct reply-to, or of a consumer's own queue for replies. Clients publish to such a queue, and
+    may ask whether it is there; for everything else there is none of that name."""
+    return name.startswith(REPLY_TO)
+
+
 def is_stored(handle: Queue) -> bool:
     """Whether the queue keeps its messages on disk."""
     return bool(getattr(handle.store.backend, "durable", False))

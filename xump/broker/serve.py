@@ -38,22 +38,29 @@ def serve(options: argparse.Namespace) -> int:
         raise CommandError("--path needs --store ring or --store lmdb: without one the broker keeps everything in memory")
     try:
         users, names = (None, [MAIN]) if options.users is None else read_users(options.users)
+        limits = _limits(options)
         with _logged(), ExitStack() as stack:
             engines = {name: stack.enter_context(xump.Engine(hop_limit=HOP_LIMIT)) for name in dict.fromkeys([MAIN, *names])}
-            for name, engine in engines.items():
-                if options.store != "ram":
-                    engine.create_store(STORE, options.store, path=path_of(options.path, name))
-                if topology is not None and name == MAIN:
-                    engine.apply(topology)
-                with engine.building():         # what the store has kept is routed from here on
-                    pass
+            _fill(engines, topology, options)
             with asyncio.Runner(loop_factory=loop_factory(options.certificate is not None)) as runner:
-                return runner.run(_serve(engines, users, options))
+                return runner.run(_serve(engines, users, limits, options))
     except (XumpError, BadUsers, OSError, ValueError) as error:
         said = str(error)
         for argument, option in OPTIONS.items():
             said = said.replace(argument, option)
         raise CommandError(said) from None
+
+
+def _fill(engines: dict[str, xump.Engine], topology: dict[str, Any] | None, options: argparse.Namespace) -> None:
+    """Open the stores, and create what the topology describes."""
+    try:
+        for name, engine in engines.items():
+            if options.store != "ram":
+                engine.create_store(STORE, options.store, path=path_of(options.path, name))
+            if topology is not None and name == MAIN:
+                engine.apply(topology)
+    except (XumpError, OSError, ValueError) as error:
+        raise CommandError(str(error), ExitCode.PROBLEM_FOUND) from None
 
 
 def loop_factory(secure: bool) -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -69,7 +76,8 @@ def loop_factory(secure: bool) -> Callable[[], asyncio.AbstractEventLoop] | None
 
 
 OPTIONS = {"`flight_certificate`": "--certificate", "`tls`": "--certificate", "`users`": "--users", "insecure=True": "--insecure",
-           "busy_poll": "--busy-poll"}
+           "busy_poll": "--busy-poll", "memory_bytes": "--memory-bytes", "staging_bytes": "--staging-bytes",
+           "staging_seconds": "--staging-seconds"}
 """The options of the command in place of the arguments of `Broker` that its errors name."""
 
 
@@ -110,12 +118,14 @@ def _topology(name: str | None) -> dict[str, Any] | None:
         raise CommandError(f"{name} is not TOML: {error}", ExitCode.PROBLEM_FOUND) from None
 
 
-async def _serve(engines: dict[str, xump.Engine], users: Users | None, options: argparse.Namespace) -> int:
+async def _serve(
+    engines: dict[str, xump.Engine], users: Users | None, limits: Limits, options: argparse.Namespace
+) -> int:
     loop = asyncio.get_running_loop()
     store = "ram" if options.store == "ram" else STORE
     broker = Broker(
         engines, options.amqp, store=store, users=users, tls=_tls(options), insecure=options.insecure, product=options.product,
-        http=options.http, private_targets=options.private_targets, flight=options.flight, limits=_limits(options),
+        http=options.http, private_targets=options.private_targets, flight=options.flight, limits=limits,
         flight_certificate=_pem(options) if options.flight is not None else None,
         busy_poll=options.busy_poll)
     ending, hurry = asyncio.Event(), asyncio.Event()
@@ -128,6 +138,8 @@ async def _serve(engines: dict[str, xump.Engine], users: Users | None, options: 
         loop.add_signal_handler(number, asked)
     if options.users is not None:
         loop.add_signal_handler(signal.SIGHUP, _read_again, broker, options.users)
+    elif signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:     # else it is to outlive its terminal, as `nohup` has it
+        loop.add_signal_handler(signal.SIGHUP, asked)
     async with broker:
         host, port = broker.address
         web = "" if broker.http is None else f", HTTP on {broker.http.url}"
@@ -197,6 +209,8 @@ def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
 
 
 def _limits(options: argparse.Namespace) -> Limits:
+    if options.ack_timeout < 0:
+        raise CommandError(f"--ack-timeout must be at least 0, got {options.ack_timeout}")
     given = {name: getattr(options, name) for name in ("memory_bytes", "staging_bytes", "staging_seconds")}
     return Limits(**{name: value for name, value in given.items() if value is not None})
 

@@ -25,7 +25,7 @@ from xump.broker.patience import in_steps
 from xump.broker.permissions import is_staged
 from xump.broker.program_selectors import ProgramSelectors
 from xump.broker.queue_arguments import engine_properties, string
-from xump.broker.queues import BrokerQueue, is_stored
+from xump.broker.queues import BrokerQueue, is_for_replies, is_stored
 from xump.broker.tables import Table
 from xump.broker.vhost_bindings import VhostBindings
 from xump.errors import Closed, QueueFull, QueueNotFound, StoreFull, TransactionError
@@ -85,10 +85,16 @@ class Vhost:
 
     def read(self) -> None:
         """Find again what was durable."""
-        if self._read_again:
-            self._read_again = False
-            with self.engine.building():            # no message of the store meets half of it
+        with self.engine.building():                # no message of the store meets half of it
+            if self._read_again:
+                self._read_again = False
                 self._read()
+            self.engine._reopened.extend(self.engine._awaiting.read(self.store))
+        for queue in self.engine._awaiting.queues:
+            if self.engine.queues.get(queue.name) is not queue:
+                continue
+            logger.warning("queue %r in store %r is held: a broker declared it, and its dead letters go to exchanges which that "
+                           "store has, while this broker has store=%r", queue.name, queue.store.name, self.store)
 
     def _read(self) -> None:
         self.bindings.read_exchanges()
@@ -124,7 +130,7 @@ class Vhost:
     def queue(self, name: str) -> BrokerQueue:
         """The queue, or `ProtocolError` 404; 403 for what the program keeps to itself. Its other queues are queues as any."""
         self.check_is_clients(name)
-        found = self.find_queue(name)
+        found = None if is_for_replies(name) else self.find_queue(name)
         if found is None:
             raise not_found(f"queue '{name}' in vhost '{self.name}'")
         return found
@@ -142,6 +148,11 @@ class Vhost:
         adopted = BrokerQueue(self.name, handle, is_stored(handle), None, False, {})
         self.queues[name] = adopted
         return adopted
+
+    def is_exclusive(self, name: str) -> bool:
+        """Whether a connection has the queue for itself. Any thread may ask."""
+        found = self.queues.get(name)
+        return found is not None and found.owner is not None and self.engine.queues.get(name) is found.handle
 
     def check_is_clients(self, name: str, *, declared: bool = False) -> None:
         """Refuse a transit queue of the program, which keeps nothing that a client could get; and a staged one, if it is to be

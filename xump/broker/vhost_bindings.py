@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from xump.broker import keeping
 from xump.broker.exchange_graph import ExchangeGraph
-from xump.broker.exchanges import Binding, Destination, Exchange
+from xump.broker.exchanges import Binding, Destination, Exchange, Key
 from xump.broker.tables import Table, encode_table
 from xump.errors import StoreFull
 
@@ -52,6 +53,7 @@ class VhostBindings:
         self._exchanges = exchanges
         self._queues = queues
         self._graph = graph
+        self._to: dict[Destination, dict[tuple[Exchange, Key], None]] = {}      # the bindings that lead there
         self._unforgotten: set[str] = set()     # exchanges that have gone, and are in the map of the store yet
 
     # ---- what outlives the process
@@ -142,8 +144,7 @@ class VhostBindings:
                 keeping.keep(place.owner.meta, place.name, place.value)
             except BaseException:
                 if is_new:
-                    self._graph.unbound(binding)
-                    exchange.unbind(_key(destination, key, arguments))
+                    self._drop(exchange, _key(destination, key, arguments))
                 raise
         return place is not None
 
@@ -157,7 +158,17 @@ class VhostBindings:
         except BaseException:
             source.unbind(where)
             raise
+        self._to.setdefault(binding.destination, {})[source, where] = None
         return True
+
+    def _drop(self, source: Exchange, where: Key) -> None:
+        """Remove a binding from memory and from the engine."""
+        self._graph.unbound(source.bindings[where])
+        source.unbind(where)
+        others = self._to[where[0]]
+        del others[source, where]
+        if not others:
+            del self._to[where[0]]
 
     def unbind(self, source: str, destination: Destination, key: str, arguments: Table) -> bool:
         """Remove a binding; an exchange with auto-delete goes with its last one. Returns whether the binding was kept."""
@@ -171,8 +182,7 @@ class VhostBindings:
             gone = {Destination("exchange", source)}
             exchanges = [exchange, *self._orphans(gone)]
         self._forget_kept(exchanges, place)
-        self._graph.unbound(exchange.bindings[where])
-        exchange.unbind(where)
+        self._drop(exchange, where)
         self._remove(exchanges, gone)
         return place is not None
 
@@ -203,28 +213,29 @@ class VhostBindings:
     def _orphans(self, gone: set[Destination]) -> list[Exchange]:
         """The exchanges with auto-delete that have no bindings but to what goes: they go, too, and are added to that."""
         found: list[Exchange] = []
-        looking = True
-        while looking:
-            more = [one for one in self._exchanges.values()
-                    if one.auto_delete and one.bindings and Destination("exchange", one.name) not in gone
-                    and all(binding.destination in gone for binding in one.bindings.values())]
-            gone.update(Destination("exchange", one.name) for one in more)
-            found += more
-            looking = bool(more)
+        leaving: Counter[Exchange] = Counter()      # how many of their bindings lead to what goes
+        ways = list(gone)
+        for destination in ways:                    # which grows meanwhile
+            for exchange, _where in self._to.get(destination, ()):
+                leaving[exchange] += 1
+                own = Destination("exchange", exchange.name)
+                if exchange.auto_delete and leaving[exchange] == len(exchange.bindings) and own not in gone:
+                    gone.add(own)
+                    ways.append(own)
+                    found.append(exchange)
         return found
 
     def _remove(self, exchanges: list[Exchange], gone: set[Destination]) -> None:
-        """Exchanges are no longer there, nor bindings to what has gone."""
+        """Exchanges are no longer there, nor bindings to what has gone. Cost: O(bindings from and to those)."""
         for exchange in exchanges:
             del self._exchanges[exchange.name]
-            for binding in exchange.bindings.values():
-                self._graph.unbound(binding)
+            for where in list(exchange.bindings):
+                self._drop(exchange, where)
             self._graph.deleted(exchange.name)
-        for exchange in self._exchanges.values() if gone else ():
-            for destination in gone:
-                for binding in exchange.forget(destination):
-                    self._graph.unbound(binding)
+        for destination in gone:
+            for exchange, where in list(self._to.get(destination, ())):
+                self._drop(exchange, where)
 
 
-def _key(destination: Destination, key: str, arguments: Table) -> tuple[Destination, str, bytes]:
+def _key(destination: Destination, key: str, arguments: Table) -> Key:
     return destination, key, encode_table(dict(sorted(arguments.items())))

@@ -10,7 +10,8 @@ from xump.cli.exit import CommandError
 SERVE_EPILOG = """\
 When it is ready, the command prints one line that says where it listens. SIGTERM and Ctrl-C end it: consumers are cancelled,
 their acks are waited for, what is durable is written and confirmed, and clients are told. A second one ends the wait for acks.
-SIGHUP reads the file of users again. Virtual hosts that the file has beside / keep their durable queues at PATH.NAME.
+SIGHUP reads the file of users again; without --users it ends the command, too, unless `nohup` started it. Virtual hosts that the
+file has beside / keep their durable queues at PATH.NAME.
 
 examples:
     xump serve                                     on 127.0.0.1:5672, all in memory; user guest, password guest

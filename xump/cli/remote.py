@@ -97,7 +97,9 @@ class Remote:
     Errors of the broker become `CommandError`: what it says of the queue or message is found wrong, the rest not carried out.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, place: str = "say with --broker where it is") -> None:
+        """`place`: how one says where the broker is."""
+        self._otherwise = place
         try:
             self._place = _place(url)
         except ValueError as error:
@@ -129,7 +131,7 @@ class Remote:
             self._connection.close()
             raise CommandError(
                 f"no broker answers at {self.url}: {getattr(error, 'strerror', None) or error}. Start one with "
-                "`xump serve --http HOST:PORT`, or say with --broker where it is") from None
+                f"`xump serve --http HOST:PORT`, or {self._otherwise}") from None
         is_json = "json" in (response.headers.get("Content-Type") or "")
         found = json.loads(content) if is_json else content
         if response.status >= 400:

@@ -302,10 +302,14 @@ def _requeue(options: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
+GIVEN = "give the URL where it is"
+"""Where commands have the URL in the place of a file."""
+
+
 def browse(url: str, options: argparse.Namespace) -> int:
     """`xump browse` of a broker."""
     start = options.start if isinstance(options.start, int | str) else options.start.isoformat()
-    with Remote(url) as broker:
+    with Remote(url, GIVEN) as broker:
         for shown in broker.browse(options.queue, start, options.state, options.where, options.limit, options.reverse):
             message: Any = message_of(shown)
             if options.json:
@@ -317,7 +321,7 @@ def browse(url: str, options: argparse.Namespace) -> int:
 
 def stats(url: str, options: argparse.Namespace) -> int:
     """`xump stats` of a broker."""
-    with Remote(url) as broker:
+    with Remote(url, GIVEN) as broker:
         found = broker.ask("GET", "overview")
     if options.json:
         print_json(found, indent=1)
@@ -331,7 +335,7 @@ def stats(url: str, options: argparse.Namespace) -> int:
 
 def topology(url: str) -> Any:
     """The topology of a broker."""
-    with Remote(url) as broker:
+    with Remote(url, GIVEN) as broker:
         return broker.ask("GET", "topology")
 
 

@@ -34,6 +34,7 @@ cdef struct Content:
     uint64_t body_room
     uint64_t body_here
     uint64_t held                       # its share of bytes_in_flight: the room of the body, and the property list
+    uint64_t promised                   # its share of bytes_promised: the body, from the header on until it is whole
     Content *next                       # among those that are whole and not cleared yet
 
 cdef struct Slot:
@@ -56,6 +57,7 @@ cdef class Decoder:
     cdef uint32_t _frame_max
     cdef bint _failed
     cdef readonly uint64_t bytes_in_flight
+    cdef readonly uint64_t bytes_promised
     cdef readonly uint64_t frames
     cdef readonly uint16_t channel
     cdef readonly bytes payload

@@ -466,6 +466,8 @@ cdef class Decoder:
         content.row.list = pieces + before
         content.row.list_bytes = list_bytes
         slot.expects = FRAME_BODY
+        content.promised = content.row.body_bytes
+        self.bytes_promised += content.promised
         return self._finish(slot) if content.row.body_bytes == 0 else ON
 
     cdef int _body_frame(self, Slot *slot, unsigned char kind, const unsigned char *payload, uint32_t size) except -1:
@@ -497,6 +499,7 @@ cdef class Decoder:
         cdef Row *row = self._add_row()
         content.row.body = content.body
         row[0] = content.row
+        self.bytes_promised -= content.promised
         content.next = self._whole
         self._whole = content
         slot.content = NULL
@@ -579,6 +582,7 @@ cdef class Decoder:
         cdef Content *content = slot.content
         if content != NULL:
             self.bytes_in_flight -= content.held
+            self.bytes_promised -= content.promised
             free(content.pieces)
             free(content.body)
             free(content)

@@ -147,7 +147,8 @@ def test_no_queue(client):
 
 @pytest.mark.parametrize("more, said", [
     ({"reverse": 1}, "reverse=1"), ({"columns": "id"}, "columns='id'"), ({"columns": [1]}, "columns=[1]"),
-    ({"columns": 5}, "list of id"), ({"headers": {"n": 5}}, "a type is a text"), ({"start": {"ns": 10 ** 30}}, "is no place"),
+    ({"columns": []}, "expected a list of one or more"),
+    ({"columns": 5}, "more of id"), ({"headers": {"n": 5}}, "a type is a text"), ({"start": {"ns": 10 ** 30}}, "is no place"),
     ({"start": {"ns": 1, "x": 1}}, "no place"),
     ({"colour": "red"}, "a ticket has `queue` and perhaps"), ({"take": {"queue": 5}, "session": "s"}, "expected a destination"),
     ({"take": {"queue": "jobs", "x": 1}, "session": "s"}, "expected a destination"), ({"take": "x"}, "`session`"),

@@ -1,5 +1,7 @@
 """Queues over HTTP: looking changes nothing, and what changes something says what it did."""
 
+import socket
+
 import pika
 import pytest
 
@@ -195,3 +197,22 @@ def test_exchanges_are_for_publishing(engine, web):
             found = web(method, f"/queues/amq.x%2F{path}", b"{}" if method == "PUT" else b"x")
             assert found.status == 403 and "is for clients of AMQP" in found.json["detail"]
         assert not {queue["name"] for queue in web("GET", "/overview").json["queues"] if queue["may_configure"]} - {"jobs"}
+
+
+def test_a_limit_of_none(engine, web):
+    queue = engine.create_queue("jobs")
+    queue.publish("a")
+    assert web("GET", "/queues/jobs/messages?limit=0").json == []
+    assert len(web("GET", "/queues/jobs/messages").json) == 1
+
+
+@pytest.mark.parametrize("said", [b"GET / HTTP/9.x\r\n\r\n", b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\n\r\n"])
+def test_what_is_no_http_is_a_line_in_the_log(web, caplog, said):
+    with socket.create_connection(web.broker.http.address) as other:
+        other.sendall(said)
+        answered = b""
+        while more := other.recv(4096):
+            answered += more
+    assert b" 400 Bad Request" in answered
+    [record] = [one for one in caplog.records if "Error handling request" in one.message]
+    assert record.exc_info is None and "\n" not in record.message and record.name == "xump"

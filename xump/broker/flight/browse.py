@@ -144,8 +144,8 @@ def columns_of(given: object, known: list[str]) -> list[str] | None:
     """The names of the columns that are wanted; None: all. Raises ValueError."""
     if given is None:
         return None
-    if not isinstance(given, list) or not all(name in known for name in given):
-        raise ValueError(f"columns={given!r}: expected a list of {', '.join(known)}")
+    if not isinstance(given, list) or not given or not all(name in known for name in given):
+        raise ValueError(f"columns={given!r}: expected a list of one or more of {', '.join(known)}")
     if len(set(given)) != len(given):
         raise ValueError(f"columns={given!r}: give each name once")
     return given

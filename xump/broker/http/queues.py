@@ -169,7 +169,8 @@ async def browse(call: Call) -> web.Response:
     call.only("start", "limit", "state", "where", "reverse")
     start = call.parameter("start", _start)
     state = call.parameter("state", one_of("ready", "delayed", "outstanding", "history"))
-    limit = min(call.parameter("limit", number) or 100, PAGE_MAX)
+    limit = call.parameter("limit", number)
+    limit = min(100 if limit is None else limit, PAGE_MAX)
     reverse = call.parameter("reverse", one_of("true", "false")) == "true"
     where = call.request.query.get("where")
     with asking():

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from xump.broker.addresses import host_and_port, is_loopback
 from xump.broker.http import access, routes
@@ -38,6 +39,17 @@ SECURITY = {
 }
 """Headers of every answer, unless it has stricter ones: a page of this server loads nothing from elsewhere, and is in no frame of
 another page."""
+
+
+class _Log(logging.LoggerAdapter[logging.Logger]):
+    """The log of the server: of bytes that are no HTTP it says in a line what is wrong. Only defects show where in the code."""
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **given: Any) -> None:
+        """An error of a request."""
+        if isinstance(exc_info, HttpProcessingError):
+            self.warning(f"{msg}: %s", *args, " ".join(exc_info.message.split()))
+        else:
+            super().exception(msg, *args, exc_info=exc_info, **given)
 
 
 async def _answered(request: web.Request, handler: web.Handler) -> web.StreamResponse:  # type: ignore[name-defined]
@@ -152,8 +164,8 @@ class Http:
     async def start(self) -> None:
         """Listen, and go on with the webhooks that there are."""
         self._runner = web.AppRunner(
-            self.application(), access_log=None, handle_signals=False, shutdown_timeout=END_SECONDS, lingering_time=END_SECONDS,
-            keepalive_timeout=IDLE_SECONDS)
+            self.application(), access_log=None, logger=_Log(logger, {}), handle_signals=False, shutdown_timeout=END_SECONDS,
+            lingering_time=END_SECONDS, keepalive_timeout=IDLE_SECONDS)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self.tls)
         await site.start()

@@ -1,0 +1,86 @@
+"""An error says what was meant perhaps. That costs a look at all names, so it is put together only if somebody reads it."""
+
+import copy
+import pickle
+
+import pytest
+
+import xump
+from xump import Engine, _names
+from xump.errors import Closed, NotFound, QueueNotFound, SelectorNotFound
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """The names that were compared with all that there are."""
+    names = []
+    compared = _names.get_close_matches
+
+    def counted(name, *rest):
+        names.append(name)
+        return compared(name, *rest)
+
+    monkeypatch.setattr(_names, "get_close_matches", counted)
+    return names
+
+
+@pytest.fixture
+def engine():
+    with Engine() as engine:
+        engine.create_queue("jobs")
+        yield engine
+
+
+TEXT = "no queue 'jbos' in this engine; did you mean 'jobs'?"
+
+
+def test_nothing_is_compared_while_no_text_is_read(engine, looks):
+    assert engine.queues.get("jbos") is None and engine.queues.get("jbos", 1) == 1 and "jbos" not in engine.queues
+    assert engine.selectors.get(9) is None and engine.selectors.get("audit") is None
+    assert engine.stores.get("dsik") is None and engine.windows.get("w") is None
+    with pytest.raises(QueueNotFound):
+        engine.queues["jbos"]
+    with pytest.raises(QueueNotFound):
+        engine.get("jbos")
+    assert looks == []
+
+
+def test_the_text_is_made_once(engine, looks):
+    with pytest.raises(QueueNotFound) as caught:
+        engine.queues["jbos"]
+    assert str(caught.value) == TEXT and caught.value.args == (TEXT,) and repr(caught.value) == f"QueueNotFound({TEXT!r})"
+    assert looks == ["jbos"]
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+@pytest.mark.parametrize("read", [False, True])
+def test_a_copy_has_the_text(engine, copied, read):
+    with pytest.raises(QueueNotFound) as caught:
+        engine.queues["jbos"]
+    if read:
+        str(caught.value)
+    other = copied(caught.value)
+    assert type(other) is QueueNotFound and str(other) == TEXT and other.args == (TEXT,)
+
+
+def test_other_errors_of_these_classes_are_as_any():
+    error = NotFound("a", 1)
+    assert error.args == ("a", 1) and NotFound().args == () and isinstance(error, KeyError)
+    error.args = ("b",)
+    assert str(error) == "b" and repr(error) == "NotFound('b')"
+    later = NotFound.told_later(lambda: "never read")
+    later.args = ("set",)
+    assert str(later) == "set"
+
+
+def test_a_selector_is_got_by_its_name(engine):
+    made = engine.create_selector("jobs", when=xump.always, do=xump.discard, name="audit")
+    assert engine.selectors.get("audit") is engine.selectors.get(made.id) is made
+    with pytest.raises(SelectorNotFound, match="no selector 'adit' in this engine"):
+        engine.selectors["adit"]
+
+
+def test_nothing_is_there_once_the_engine_is_closed(engine):
+    engine.close()
+    with pytest.raises(Closed):
+        engine.queues.get("jbos")
