@@ -169,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
     def _read(self) -> None:
         """Carry out what was read; then nothing more is read until a store that is behind has caught up."""
         self._carry_out_read()
-        if self._bytes_begun() != self._bodies:
+        if self.decoder.bytes_promised or self._bodies:
             self._bodies_have_begun()
         if self.state == "running" and self.vhost.engine.pressed:
             self._wait_for_stores()
