@@ -22,7 +22,7 @@ def absolute(path: object) -> str:
     """Makes a path absolute, so that it holds after the process changes its directory. Raises TypeError, ValueError."""
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
-        raise TypeError(f"path must be a str or PathLike of str, got {path!r}")
+        raise TypeError(f"path must be a str or PathLike, got {path!r}")
     if not text:
         raise ValueError(f"path={path!r}: a path is not empty; allowed is that of a store, or where one is to be made")
     if "\0" in text:

@@ -248,19 +248,27 @@ def test_a_topology_that_is_wrong_or_a_store_in_use_is_a_problem_found(tmp_path)
     assert code == 1 and "is owned by process" in said
 
 
+@contextlib.contextmanager
+def sighup(handler):
+    """A process that is started here begins with that, whatever these tests were started by."""
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_sighup_without_users_ends_it_in_good_order(serve):
-    served = serve()
+    with sighup(signal.SIG_DFL):
+        served = serve()
     served.connect()
     assert served.end(signal.SIGHUP) == 0
 
 
 def test_sighup_that_is_ignored_stays_so(serve):
     """As `nohup` has it."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
+    with sighup(signal.SIG_IGN):
         served = serve()
-    finally:
-        signal.signal(signal.SIGHUP, before)
     served.process.send_signal(signal.SIGHUP)
     served.connect().channel().queue_declare("jobs")
     assert served.end() == 0
