@@ -7,17 +7,10 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.pystate cimport PyThreadState_Get
 
 from xump_ext.engine.teller cimport Teller
-
-cdef extern from "pythread.h":
-    ctypedef enum PyLockStatus:
-        PY_LOCK_FAILURE
-        PY_LOCK_ACQUIRED
-        PY_LOCK_INTR
-    void* PyThread_allocate_lock()
-    int PyThread_acquire_lock(void* lock, int waits) nogil
-    PyLockStatus PyThread_acquire_lock_timed(void* lock, long long microseconds, int interruptible) nogil
-    void PyThread_release_lock(void* lock)
-    void PyThread_free_lock(void* lock)
+from xump_ext.memory.pythread cimport (
+    PY_LOCK_ACQUIRED, PY_LOCK_INTR, PyLockStatus, PyThread_acquire_lock, PyThread_acquire_lock_timed,
+    PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock,
+)
 
 
 cdef class GraphLock:
