@@ -148,7 +148,8 @@ class Graph(Windows):
                     engines_with_stores.discard(cast("Engine", self))
                     store.committer.abandon()
                     self._check_open()
-            self._reopened.extend(self._awaiting.kept(held))
+            held = self._awaiting.keep_waiting(held)
+            self._reopened.extend(held)
             return store
 
     def create_queue(
@@ -531,8 +532,11 @@ class Graph(Windows):
             if store.name == "ram":
                 raise ValueError("the store 'ram' is always there and cannot be deleted")
             errors: list[BaseException] = []
-            with uninterrupted():
-                self._close_and_drop(store, [queue for queue in self._queues.values() if queue.store is store], errors)
+            try:
+                with uninterrupted():
+                    self._close_and_drop(store, [queue for queue in self._queues.values() if queue.store is store], errors)
+            except BaseException as error:      # of the handler of a signal that waited, perhaps
+                errors.append(error)
         raise_first(errors)
         return True
 
@@ -568,8 +572,9 @@ class Graph(Windows):
         queue: Queue | None = self._queues.get(name)
         if queue is None or (isinstance(name, Queue) and queue is not name):
             text = name.name if isinstance(name, Queue) else str.__str__(name)
+            there = list(self._queues)
             raise QueueNotFound.told_later(lambda: f"{what}: no queue {text!r} in this engine" + (
-                "" if text in self._queues else what_is_there(text, list(self._queues), "create it first")))
+                "" if text in there else what_is_there(text, there, "create it first")))
         return queue
 
     def _committers(self) -> list[Committer]:

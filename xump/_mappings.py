@@ -36,8 +36,8 @@ class Registry(Mapping[Key, Thing]):
             return self._things[key]
         except KeyError:
             self._check_open()
-            raise self._missing.told_later(
-                lambda: f"no {self._what} {key!r} in this engine{what_is_there(key, list(self._things))}") from None
+            what, there = self._what, list(self._things)
+            raise self._missing.told_later(lambda: f"no {what} {key!r} in this engine{what_is_there(key, there)}") from None
 
     @overload
     def get(self, key: Key) -> Thing | None:

@@ -233,7 +233,7 @@ class Taking(Graph):
         if type(timeout) is not float or not timeout >= 0:
             check_timeout(timeout)
         self._check_open()
-        if self._reopened or self._awaiting.queues:
+        if (self._reopened or self._awaiting.queues) and not self._warned_of_held:
             self._warn_of_held()
         return wanted
 
@@ -254,7 +254,7 @@ class Taking(Graph):
             held = [name for name in held if any(selector.source == name for selector in list(self._selectors.values()))]
         except (SelectorNotFound, QueueNotFound, Closed):       # by another thread, meanwhile; the next call looks again
             return
-        if held and not self._warned_of_held:
+        if held:
             self._warned_of_held = True
             warnings.warn(f"held since their store was opened: {', '.join(map(repr, held))}. These queues deliver nothing until "
                           "you end a `with engine.building():` block, or call release() on them; those of a broker, until that "

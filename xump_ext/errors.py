@@ -34,8 +34,7 @@ class NotFound(XumpError, KeyError):
     def _tell(self) -> None:
         text = vars(self).get("_text")
         if text is not None:
-            self.__init__(text())       # type: ignore[misc]
-            vars(self).pop("_text", None)
+            self.args = (text(),)
 
     @property
     def args(self) -> tuple[Any, ...]:
@@ -46,7 +45,7 @@ class NotFound(XumpError, KeyError):
     @args.setter
     def args(self, args: tuple[Any, ...]) -> None:
         vars(self).pop("_text", None)
-        self.__init__(*args)            # type: ignore[misc]
+        BaseException.args.__set__(self, args)      # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
         self._tell()

@@ -80,6 +80,9 @@ def test_an_exchange_forgets_only_with_its_own_bindings_where_keys_led(channel, 
     assert len(looked) == seen
     channel.queue_declare("brief")
     channel.queue_bind("brief", "amq.direct", "a")
+    channel.basic_publish("amq.direct", "a", b"", headers)
+    seen = len(looked)
     channel.queue_delete("brief")
     channel.basic_publish("amq.direct", "a", b"", headers)
-    assert broker.vhosts["/"].queues["jobs"].handle.ready == 3
+    assert len(looked) > seen
+    assert broker.vhosts["/"].queues["jobs"].handle.ready == 4

@@ -1,6 +1,8 @@
 """While messages take too much memory, who publishes is not read, and everybody else goes on."""
 
 import gc
+import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -178,8 +180,22 @@ def begin(link, size, channel=1, key="nowhere"):
 
 
 def until(condition):
+    deadline = time.monotonic() + 60
     while not condition():
-        pass
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_body_that_does_not_grow_counts_with_what_has_come(full, connect):
+    """Else headers that promise much would keep all publishers waiting, for nothing."""
+    begin(connect(), ROOM)
+    until(lambda: full.memory.promised == ROOM)
+    connection, = full.connections
+    for now, promised in ((1.0, ROOM), (1.0 + full.limits.stalled_seconds, ROOM), (1.1 + full.limits.stalled_seconds, PIECE)):
+        looked = threading.Event()
+        full.loop.call_soon_threadsafe(lambda now=now, looked=looked: (connection.look_at_bodies(now), looked.set()))
+        assert looked.wait(60)
+        assert (full.memory.promised == promised) or (promised == PIECE and PIECE <= full.memory.promised < 2 * PIECE)
 
 
 def test_who_begins_a_message_waits_while_others_send_theirs(full, connect):

@@ -97,6 +97,10 @@ def test_http_and_a_queue_of_a_connection(engine):
             answer = client("DELETE", path)
             assert answer.status == 403, answer
         assert [queue["name"] for queue in client("GET", "/queues").json] == ["mine"]
+        topology = client("GET", "/topology")
+        assert topology.status == client("GET", "/graph.svg").status == 200
+        assert "mine" in topology.json["queues"] and reply not in topology.json["queues"]
+        assert reply not in [selector["source"] for selector in topology.json["selectors"]]
         channel.queue_declare("mine", exclusive=True, passive=True)
         connection.close()
         assert client("DELETE", "/queues/mine").json == {"deleted": False}

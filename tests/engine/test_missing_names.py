@@ -84,3 +84,26 @@ def test_nothing_is_there_once_the_engine_is_closed(engine):
     engine.close()
     with pytest.raises(Closed):
         engine.queues.get("jbos")
+
+
+def test_a_text_tells_of_the_moment_of_the_error(engine):
+    """Most are read later, when the engine is closed."""
+    missing = []
+    for call in (lambda: engine.queues["jbos"], lambda: engine.get("jbos"), lambda: engine.queues["new"]):
+        with pytest.raises(QueueNotFound) as raised:
+            call()
+        missing.append(raised.value)
+    engine.create_queue("new")
+    engine.close()
+    assert [str(error) for error in missing] == [
+        TEXT, "queue: no queue 'jbos' in this engine; did you mean 'jobs'?", "no queue 'new' in this engine; there is 'jobs'"]
+
+
+def test_a_class_of_the_program_may_have_other_arguments():
+    class Gone(QueueNotFound):
+        def __init__(self, queue, why):
+            super().__init__(f"{queue}: {why}")
+
+    error = Gone("jobs", "it was deleted")
+    error.args = ("another text",)
+    assert str(error) == "another text" and error.args == ("another text",)

@@ -101,7 +101,7 @@ def send_back(engine, entry, delay):
     if is_at_its_limit(engine, entry) and not letters.lacks_room(engine, entry, "delivery-limit"):
         refuse(engine, entry, "delivery-limit", None)
     elif delay is not None:
-        books.bring_home(engine, entry, delay)
+        books.bring_home(engine, entry, 0 if entry.queue.transit else delay)
     else:
         books.bring_home(engine, *retry_of(entry))
 

@@ -247,3 +247,13 @@ def test_174_expiry_and_priority_travel_with_the_copies(through, clock):
 def test_174_what_is_late_goes_nowhere_else(through, clock):
     through.publish("x", "a", expires=clock() - 1)
     assert addresses(through, "a") == [] and stats(through, "x")["dropped"] == {"expired": 1} and gone(through) == (0, 1)
+
+
+def test_171_a_nack_with_a_delay_returns_the_message_at_once(engine):
+    """It waits there for nothing, not for its time either."""
+    queue = engine.create_queue("x", transit=True)
+    queue.hold()
+    queue.publish("one")
+    engine.get("x").nack(delay=5.0)
+    assert (queue.ready, queue.delayed, engine.get("x").delivery_count) == (1, 0, 2)
+    engine.check()

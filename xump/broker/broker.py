@@ -161,7 +161,9 @@ class Broker:
         self.thread = threading.get_ident()
         """The thread of the loop."""
         self.passwords = Passwords(self)
-        """Checks passwords in threads."""
+        """Checks the passwords of clients of AMQP, in threads."""
+        self.web_passwords = Passwords(self)
+        """Those over HTTP, which need no connection that is counted: they do not keep others from logging in."""
         self._ended = asyncio.Event()
         self._runs = True
         try:
@@ -226,6 +228,7 @@ class Broker:
             await vhost.close()
         self.memory.keep_none()
         self.passwords.stop()
+        self.web_passwords.stop()
         self._server = None
         self._runs = False
         self._ended.set()

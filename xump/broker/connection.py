@@ -83,6 +83,8 @@ class Connection(asyncio.BufferedProtocol):
         self.channel_max = self.limits.channel_max
         """How many channels both sides agreed on."""
         self._bodies = 0                    # so many bytes of bodies that it sends count as memory
+        self._bodies_come = 0               # so many had memory when they were looked at …
+        self._bodies_grew = 0.0             # … and since when they have not grown
         self._header = b""
         self._flushing = False
         self._draining = False
@@ -220,6 +222,14 @@ class Connection(asyncio.BufferedProtocol):
     def _bytes_begun(self) -> int:
         """The bytes of the bodies that it has begun to send, as far as it may have them at the same time."""
         return min(self.decoder.bytes_promised, self.limits.bytes_in_flight_max)
+
+    def look_at_bodies(self, now: float) -> None:
+        """Bodies that do not grow count with the memory that they take, not with what their headers say."""
+        come = self.decoder.bytes_in_flight
+        if come != self._bodies_come:
+            self._bodies_come, self._bodies_grew = come, now
+        elif self._bodies > come and now - self._bodies_grew > self.limits.stalled_seconds:
+            self._count_bodies(come)
 
     def _count_bodies(self, count: int) -> None:
         """So many bytes of bodies that it sends count as memory."""

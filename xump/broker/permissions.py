@@ -21,6 +21,20 @@ def is_staged(queue: str) -> bool:
     return queue.startswith(STAGING)
 
 
+def is_kept_to_itself(queue: str) -> bool:
+    """Whether it is the name of a queue that the broker, or one client of AMQP, keeps to itself: others read it never, however
+    much they may read."""
+    return is_staged(queue) or is_for_replies(queue)
+
+
+def topology_of(vhost: Vhost) -> dict[str, Any]:
+    """The topology of a virtual host, without such queues."""
+    found: dict[str, Any] = vhost.engine.topology()
+    queues = {name: queue for name, queue in found.get("queues", {}).items() if not is_kept_to_itself(name)}
+    selectors = [selector for selector in found.get("selectors", []) if not is_kept_to_itself(selector["source"])]
+    return found | {"queues": queues, "selectors": selectors}
+
+
 def why_not(vhost: Vhost, permission: str, queue: str) -> str | None:
     """Why clients that do not speak AMQP may not do to a queue what this permission is for; None: it is not the queue of an
     exchange, nor staged, nor one that a connection has for itself; or they only publish to it, for which they need the

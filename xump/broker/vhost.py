@@ -89,7 +89,8 @@ class Vhost:
             if self._read_again:
                 self._read_again = False
                 self._read()
-            self.engine._reopened.extend(self.engine._awaiting.read(self.store))
+            done = self.engine._awaiting.exchanges_read(self.store)
+            self.engine._reopened.extend(done)
         for queue in self.engine._awaiting.queues:
             if self.engine.queues.get(queue.name) is not queue:
                 continue

@@ -3,6 +3,8 @@ read them. If such a queue were released sooner, what has expired meanwhile woul
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from xump.errors import QueueNotFound
@@ -22,10 +24,11 @@ class Awaiting:
     def __init__(self) -> None:
         self.queues: list[Queue] = []
         """They are held, or have been deleted meanwhile."""
-        self._of_broker: set[Queue] = set()     # those of them that a broker declared
-        self._was_read = False
+        self._declared_by_broker: set[Queue] = set()
+        self._were_read = False         # the exchanges of some store
+        self._lock = threading.Lock()
 
-    def kept(self, held: list[Queue]) -> list[Queue]:
+    def keep_waiting(self, held: list[Queue]) -> list[Queue]:
         """A store was opened, whose queues are held. Keeps those that wait for a broker; returns the others."""
         others = []
         for queue in held:
@@ -34,23 +37,29 @@ class Awaiting:
                 declared = needs and BROKER_QUEUE in queue.meta
             except QueueNotFound:           # another thread deleted it just now
                 continue
-            if declared or (needs and not self._was_read):
-                self.queues.append(queue)
-                self._of_broker.update([queue] if declared else [])
-            else:
-                others.append(queue)
+            with self._lock:
+                if declared or (needs and not self._were_read):
+                    self.queues.append(queue)
+                    self._declared_by_broker.update([queue] if declared else [])
+                else:
+                    others.append(queue)
         return others
 
     def forget(self, queue: Queue) -> None:
         """Your program holds or releases the queue itself, so it waits for no broker."""
-        if queue in self.queues:
-            self.queues = [other for other in self.queues if other is not queue]
+        if self.queues:
+            self._keep(lambda other: other is not queue)
 
-    def read(self, store: str) -> list[Queue]:
+    def exchanges_read(self, store: str) -> list[Queue]:
         """A broker has read its exchanges, of this store: returns the queues that wait no more. Those go on waiting that a broker
         declared in another store, where their exchanges lie."""
-        self._was_read = True
-        done = [queue for queue in self.queues if queue.store.name == store or queue not in self._of_broker]
-        self.queues = [queue for queue in self.queues if queue not in done]
-        self._of_broker.intersection_update(self.queues)
+        self._were_read = True
+        return self._keep(lambda queue: queue.store.name != store and queue in self._declared_by_broker)
+
+    def _keep(self, waits: Callable[[Queue], bool]) -> list[Queue]:
+        """Returns those that do not wait any more."""
+        with self._lock:
+            done = [queue for queue in self.queues if not waits(queue)]
+            self.queues = [queue for queue in self.queues if queue not in done]
+            self._declared_by_broker.intersection_update(self.queues)
         return done

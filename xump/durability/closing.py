@@ -32,7 +32,7 @@ interpreter closes and syncs their stores. Where a store has a thread, that woul
 
 
 def sync_stores(committers: list[Committer], timeout: float | None) -> None:
-    """Return when everything that was gathered for these stores is durable. Raises TimeoutError after `timeout` seconds.
+    """Return when everything that was gathered for these stores is durable. Raises SyncTimeout after `timeout` seconds.
 
     The last round begins when nothing waits behind a fence any more: what went on meanwhile, in the group of another thread, is
     written then, and this round waits for it. Records that join later do not count: other threads may go on.

@@ -13,8 +13,8 @@ has caught up.
 
 One thread writes at a time; it has *the turn*. Sealing a group takes the engine lock for an instant. The CRCs, the write and
 the fsync hold no lock that others need: publishers, other stores and queues in RAM go on. After a write or an fsync that
-failed, the store counts as failed: everything that was reported durable is on disk, and the rest is unknown. Ctrl-C and SIGTERM
-wait until the disk has answered.
+failed, the store counts as failed: everything that was reported durable is on disk, and the rest is unknown. Ctrl-C, SIGTERM
+and SIGALRM wait until the disk has answered.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _here = threading.local()
 
 
 def uninterrupted() -> AbstractContextManager[None]:
-    """A context manager for blocks that write files: Ctrl-C and SIGTERM wait until the block ends.
+    """A context manager for blocks that write files: Ctrl-C, SIGTERM and SIGALRM wait until the block ends.
 
     Signal handlers run in the main thread only, so in other threads it does nothing.
     """

@@ -455,7 +455,7 @@ cdef class Core(EngineReading):
                     raise ValueError(f"queue {handle.name!r} is staged, so it is always held: Engine.adopt gives its messages to "
                                      "another queue")
                 return
-            self._reopened = [other for other in self._reopened if other is not handle]   # it is held by your program now, or not
+            self._reopened[:] = [other for other in self._reopened if other is not handle]    # your program holds it, or not
             if not held:
                 self.end_hold(queue)
                 time_of(&self.e)

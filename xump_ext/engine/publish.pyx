@@ -187,6 +187,7 @@ cdef class EnginePublish(EngineEnqueue):
         cdef parts_t parts = parts_given(correlation, expires, priority)
         cdef const parts_t* given = NULL
         cdef Py_ssize_t i
+        cdef bint is_read = False       # a message was, and is looked at
         if outcomes is not True and outcomes is not False:
             raise TypeError(f"outcomes must be a bool, got {outcomes!r}")
         parts.expires_later = ttl is not None
@@ -198,9 +199,12 @@ cdef class EnginePublish(EngineEnqueue):
             batch.reserve(len(<list> messages))
         try:
             for message in messages:
+                is_read = True
                 batch.push(content_of(message, given))
+                is_read = False
         except (TypeError, ValueError) as error:
-            error.add_note(f"It is number {batch.count} of the messages, counted from 0.")
+            if is_read:         # else it is one of the iterable
+                error.add_note(f"It is number {batch.count} of the messages, counted from 0.")
             raise
         batch.name = queue
         self.begin_call()

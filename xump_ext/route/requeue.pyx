@@ -309,6 +309,8 @@ cdef inline int come_back(engine_t* engine, entry_t* entry, int64_t delay_ns, bi
 cdef entry_t* returns_as(entry_t* entry, int64_t* delay_ns) noexcept:
     cdef entry_t* holder = entry
     if delay_ns[0] != NEVER:
+        if entry.queue.transit:     # it keeps nothing until later
+            delay_ns[0] = 0
         return entry
     while holder != NULL and holder.queue.retry_delays == NULL:
         holder = holder.parent

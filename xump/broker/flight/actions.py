@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from xump._arguments import COUNT_MAX, ID_MAX
 from xump.broker.flight.browse import readable
-from xump.broker.permissions import as_dict, is_staged, needed, needed_beside_queues
+from xump.broker.permissions import as_dict, is_kept_to_itself, needed, needed_beside_queues, topology_of
 from xump.broker.purging import is_large, purge_in_thread
 from xump.broker.queues import is_stored
 from xump.errors import QueueNotFound, StoreNotFound
@@ -113,9 +113,9 @@ def topology(call: Call, options: Options) -> Any:
     """The stores, queues and selectors, as a topology file has them."""
     only(options)
     for queue in call.queues():
-        if not is_staged(queue.name):
+        if not is_kept_to_itself(queue.name):
             call.check("read", queue.name)
-    return call.engine.topology()
+    return topology_of(call.vhost)
 
 
 def stats(call: Call, options: Options) -> Any:

@@ -19,7 +19,7 @@ from xump.broker.flight import access
 from xump.broker.flight.connections import Connections, host_and_port_of, peers, shut
 from xump.broker.flight.interceptor import MIDDLEWARE
 from xump.broker.flight.problems import Gone, Refused, Unknown
-from xump.broker.permissions import is_staged, why_not, why_not_deliver
+from xump.broker.permissions import why_not, why_not_deliver
 from xump.errors import QueueNotFound
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ class Call:
 
     def may(self, permission: str, name: str) -> bool:
         """Whether the user has this permission for a queue; nobody has one for what is staged."""
-        return not is_staged(name) and self.user.may(self.vhost.name, permission, name.removeprefix(PREFIX))
+        return why_not(self.vhost, permission, name) is None and self.user.may(
+            self.vhost.name, permission, name.removeprefix(PREFIX))
 
     def check(self, permission: str, name: str) -> None:
         """Raise `Refused` unless the user has this permission for a queue. The queue of an exchange is the exchange."""

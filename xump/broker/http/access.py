@@ -41,7 +41,8 @@ async def user_of(request: web.Request, broker: Broker, names: frozenset[str]) -
     elif broker.users.was_right(name, password):
         user = broker.users.authenticate(name, password, here)
     else:
-        user = await broker.passwords.check(lambda users: users.authenticate(name, password, here))
+        user = await broker.web_passwords.check(
+            lambda users: users.authenticate(name, password, here), lambda: request.transport is not None)
     if user is None:
         raise Problem(401, "give a user and a password that the broker knows", WWW_Authenticate='Basic realm="xump"')
     return user

@@ -17,7 +17,7 @@ from xump.broker.exchange_graph import PREFIX
 from xump.broker.http import access
 from xump.broker.http.problems import RETRY_SECONDS, Problem, asking
 from xump.broker.patience import with_room
-from xump.broker.permissions import is_staged, why_not
+from xump.broker.permissions import is_kept_to_itself, why_not
 
 if TYPE_CHECKING:
     from xump.broker.broker import Broker
@@ -87,7 +87,7 @@ class Call:
 
     def check_reads_all(self) -> None:
         """Raise `Problem` 403 unless the user may read all queues; it does not say which others there are."""
-        if not all(self.may("read", name) for name in list(self.engine.queues) if not is_staged(name)):
+        if not all(self.may("read", name) for name in list(self.engine.queues) if not is_kept_to_itself(name)):
             raise Problem(403, f"user {self.user.name!r} may not read all queues of the virtual host {self.vhost.name!r}")
 
     def name(self, part: str = "queue") -> str:

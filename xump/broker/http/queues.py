@@ -18,7 +18,7 @@ from xump.broker.http.call import Call, answer, number, one_of, seconds
 from xump.broker.http.letters import as_before, came_from
 from xump.broker.http.messages import LINES, read_lines, shown
 from xump.broker.http.problems import Problem, asking
-from xump.broker.permissions import needed
+from xump.broker.permissions import needed, topology_of
 from xump.topology import schema
 from xump.types import HeaderValue, State
 
@@ -312,4 +312,4 @@ async def topology(call: Call) -> web.Response:
     call.only()
     call.check_reads_all()
     with asking():
-        return answer(call.engine.topology())
+        return answer(topology_of(call.vhost))
