@@ -32,7 +32,7 @@ from xump._queue_properties import DEFAULTS, NAMES, check_staged, check_transit,
 from xump._windows import Windows
 from xump.actions import Action, Field
 from xump.conditions import Condition, Role
-from xump.durability.awaiting import Awaiting
+from xump.durability.awaiting_broker import AwaitingBroker
 from xump.durability.call_backs import Patience
 from xump.durability.closing import close_stores, engines_with_stores, raise_first
 from xump.durability.committer import Committer, uninterrupted
@@ -64,9 +64,12 @@ DESTINATIONS_MAX = 256      # names that are remembered to tell of mistyped ones
 class Graph(Windows):
     """The part of `xump.Engine` that creates and deletes stores, queues and selectors."""
 
+    _looks_for_held = False             # there may be queues held since their store was opened, of which `take` has to warn
+    _warned_of_held = False             # it has, once
+
     def _begin_graph(self) -> None:
         self._patience = Patience()
-        self._awaiting = Awaiting()
+        self._awaiting = AwaitingBroker()
         self._stores["ram"] = ram = Store("ram", "ram", {})
         ram._engine = self
         self._last_selector = 0
@@ -148,6 +151,7 @@ class Graph(Windows):
                     engines_with_stores.discard(cast("Engine", self))
                     store.committer.abandon()
                     self._check_open()
+            self._looks_for_held |= bool(held) and not self._warned_of_held
             held = self._awaiting.keep_waiting(held)
             self._reopened.extend(held)
             return store

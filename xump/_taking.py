@@ -31,7 +31,6 @@ WARNINGS_MAX = 100
 class Taking(Graph):
     """The part of `xump.Engine` that hands deliveries to your program."""
 
-    _warned_of_held = False
     _warned_of_acks = False
     _warned_of_nacks = False
     _found_nothing = 0
@@ -233,7 +232,7 @@ class Taking(Graph):
         if type(timeout) is not float or not timeout >= 0:
             check_timeout(timeout)
         self._check_open()
-        if (self._reopened or self._awaiting.queues) and not self._warned_of_held:
+        if self._looks_for_held:
             self._warn_of_held()
         return wanted
 
@@ -254,6 +253,7 @@ class Taking(Graph):
             held = [name for name in held if any(selector.source == name for selector in list(self._selectors.values()))]
         except (SelectorNotFound, QueueNotFound, Closed):       # by another thread, meanwhile; the next call looks again
             return
+        self._looks_for_held = bool(self._reopened or self._awaiting.queues) and not held
         if held:
             self._warned_of_held = True
             warnings.warn(f"held since their store was opened: {', '.join(map(repr, held))}. These queues deliver nothing until "

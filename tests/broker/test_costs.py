@@ -7,14 +7,6 @@ from xump import _names
 from xump.broker import exchanges
 
 
-@pytest.fixture
-def channel(broker):
-    with pika.BlockingConnection(pika.ConnectionParameters(*broker.address)) as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        yield channel
-
-
 def test_names_that_are_not_there_are_compared_with_no_others(channel, monkeypatch):
     compared = []
     monkeypatch.setattr(_names, "get_close_matches", lambda *given: compared.append(given[0]) or [])

@@ -25,14 +25,6 @@ def engine(clock):
 
 
 @pytest.fixture
-def channel(broker):
-    with pika.BlockingConnection(pika.ConnectionParameters(*broker.address)) as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        yield channel
-
-
-@pytest.fixture
 def later(channel):
     """An exchange that delays, and a queue behind it."""
     channel.exchange_declare("later", "x-delayed-message", arguments={"x-delayed-type": "direct"})

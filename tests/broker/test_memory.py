@@ -193,7 +193,7 @@ def test_a_body_that_does_not_grow_counts_with_what_has_come(full, connect):
     connection, = full.connections
     for now, promised in ((1.0, ROOM), (1.0 + full.limits.stalled_seconds, ROOM), (1.1 + full.limits.stalled_seconds, PIECE)):
         looked = threading.Event()
-        full.loop.call_soon_threadsafe(lambda now=now, looked=looked: (connection.look_at_bodies(now), looked.set()))
+        full.loop.call_soon_threadsafe(lambda now=now, looked=looked: (connection.bodies.look(now), looked.set()))
         assert looked.wait(60)
         assert (full.memory.promised == promised) or (promised == PIECE and PIECE <= full.memory.promised < 2 * PIECE)
 

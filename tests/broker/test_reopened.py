@@ -9,7 +9,7 @@ import pytest
 from tests.broker.test_serve import serve  # noqa: F401 — a fixture
 from xump import Engine, always, deliver
 from xump.broker import Broker
-from xump.durability import awaiting
+from xump.durability import awaiting_broker
 from xump_ext.amqp.dead_letters import EXCHANGES
 
 HOUR = 3600 * 10**9
@@ -136,4 +136,4 @@ def test_a_queue_of_the_program_waits_for_any_broker(tmp_path):
         assert engine.queues["jobs"].held
         with Broker(engine, amqp="127.0.0.1:0"):
             assert not engine.queues["jobs"].held
-    assert awaiting.EXCHANGES == EXCHANGES
+    assert awaiting_broker.EXCHANGES == EXCHANGES

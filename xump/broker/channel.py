@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from xump_ext.engine.delivery import Delivery
 
 MANDATORY, IMMEDIATE = 1, 2
+REPLY_TO_BYTES = REPLY_TO.encode()
 KEY_BYTES_MAX = 65_534
 """Of a routing key in CC or BCC: of an address in the engine."""
 NUMBER = re.compile(rb"[+-]?[0-9]+")
@@ -195,7 +196,7 @@ class Channel:
         user = self.connection.user.name
         if row.user_id is not None and decoded(row.user_id) != user and not self.connection.user.impersonates:
             raise precondition(f"user_id property set to '{decoded(row.user_id)}' but authenticated user was '{user}'")
-        if row.reply_to == REPLY_TO.encode():
+        if row.reply_to == REPLY_TO_BYTES:
             properties = self._with_reply_queue(properties)
         keys: tuple[str, ...] = (key,)
         if row.has_copies:

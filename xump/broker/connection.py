@@ -20,6 +20,7 @@ from pamqp import commands
 
 import xump.aio
 from xump.broker import login
+from xump.broker.bodies import Bodies
 from xump.broker.channel import Channel
 from xump.broker.channel_methods import carry_out
 from xump.broker.envelope import envelope_to_send
@@ -82,9 +83,8 @@ class Connection(asyncio.BufferedProtocol):
         """Since when it does not."""
         self.channel_max = self.limits.channel_max
         """How many channels both sides agreed on."""
-        self._bodies = 0                    # so many bytes of bodies that it sends count as memory
-        self._bodies_come = 0               # so many had memory when they were looked at …
-        self._bodies_grew = 0.0             # … and since when they have not grown
+        self.bodies = Bodies(self.decoder, self.limits, broker.memory)
+        """Those that it has begun to send."""
         self._header = b""
         self._flushing = False
         self._draining = False
@@ -136,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         """The client has gone."""
         self._pieces.clear()
         self._end()
-        self._count_bodies(0)
+        self.bodies.count(0)
         self.broker.lost(self)
         self.broker.memory.waiting.pop(self, None)
         if self._deadline is not None:
@@ -171,7 +171,7 @@ class Connection(asyncio.BufferedProtocol):
     def _read(self) -> None:
         """Carry out what was read; then nothing more is read until a store that is behind has caught up."""
         self._carry_out_read()
-        if self.decoder.bytes_promised or self._bodies:
+        if self.bodies.are_there:
             self._bodies_have_begun()
         if self.state == "running" and self.vhost.engine.pressed:
             self._wait_for_stores()
@@ -206,35 +206,18 @@ class Connection(asyncio.BufferedProtocol):
             do = channel.publish if are_publishes else channel.settle
             self._guard(number, partial(do, self.decoder, first, end), BASIC_PUBLISH)
             published = published or are_publishes
-        if self._bodies:
-            self._count_bodies(min(self._bodies, self._bytes_begun()))      # those that are whole are messages now
+        if self.bodies.counted:
+            self.bodies.count(self.bodies.counted)      # those that are whole are messages now
         if published and self.broker.memory.look():
             self.block()
 
     def _bodies_have_begun(self) -> None:
         """The client has begun to send bodies, which take memory as messages do. If there is too much already, it waits before
         the first. Else it may finish: all would wait for each other if clients were stopped amid their bodies."""
-        if not self._bodies and self.broker.memory.look():
+        if not self.bodies.counted and self.broker.memory.look():
             self.block()
         if "memory" not in self._held:
-            self._count_bodies(self._bytes_begun())
-
-    def _bytes_begun(self) -> int:
-        """The bytes of the bodies that it has begun to send, as far as it may have them at the same time."""
-        return min(self.decoder.bytes_promised, self.limits.bytes_in_flight_max)
-
-    def look_at_bodies(self, now: float) -> None:
-        """Bodies that do not grow count with the memory that they take, not with what their headers say."""
-        come = self.decoder.bytes_in_flight
-        if come != self._bodies_come:
-            self._bodies_come, self._bodies_grew = come, now
-        elif self._bodies > come and now - self._bodies_grew > self.limits.stalled_seconds:
-            self._count_bodies(come)
-
-    def _count_bodies(self, count: int) -> None:
-        """So many bytes of bodies that it sends count as memory."""
-        self.broker.memory.promised += count - self._bodies
-        self._bodies = count
+            self.bodies.count()
 
     def _wait_for_stores(self) -> None:
         """A store has to catch up: nothing more is read from this client until it has."""
@@ -267,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
         if "memory" in self._held or self.state != "running" or self._has_left:
             return
         self._hold("memory")
-        self._count_bodies(0)           # its bodies do not grow: it must not wait for itself
+        self.bodies.count(0)            # its bodies do not grow: it must not wait for itself
         self.broker.memory.waiting[self] = None
         if self.capable("connection.blocked"):
             self.send(0, encode(commands.Connection.Blocked, reason=REASON))
@@ -276,7 +259,7 @@ class Connection(asyncio.BufferedProtocol):
         """There is less."""
         if self.capable("connection.blocked") and self.state == "running":
             self.send(0, encode(commands.Connection.Unblocked))
-        self._count_bodies(self._bytes_begun())
+        self.bodies.count()
         self._go_on("memory")
 
     def read_the_rest(self) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from xump.broker.errors import precondition
 from xump.broker.exchanges import Exchange
 from xump.broker.tables import Table, Typed, decode_table, encode_table, text
-from xump.durability.awaiting import BROKER_QUEUE
+from xump.durability.awaiting_broker import BROKER_QUEUE
 from xump_ext.log.meta import MAP_BYTES_MAX
 
 QUEUE = BROKER_QUEUE

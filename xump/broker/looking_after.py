@@ -26,7 +26,7 @@ def look_after(connection: Connection, now: float) -> None:
         logger.warning("connection %s is closed: the client has read nothing for %.0f s", connection.peer, seconds)
         connection.abort()
         return
-    connection.look_at_bodies(now)
+    connection.bodies.look(now)
     if now - max(connection.received, connection.sent) > IDLE_SECONDS:
         connection.decoder.trim()
         connection.output.trim()

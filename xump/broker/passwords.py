@@ -22,7 +22,7 @@ class Passwords:
         self._broker = broker
         self._pool = ThreadPoolExecutor(CHECKS_MAX, "xump-password")
 
-    async def check(self, look: Callable[[Users], User | None], is_wanted: Callable[[], bool] = lambda: True) -> User | None:
+    async def check(self, look: Callable[[Users], User | None], is_wanted: Callable[[], bool]) -> User | None:
         """The user that `look` finds among the users, in a thread; None, too, if the answer is not wanted any more once it is its
         turn. If the users change meanwhile, it looks again."""
         loop = asyncio.get_running_loop()

@@ -121,8 +121,7 @@ def apply(engine: Engine, mapping: Mapping[str, Any]) -> None:
 
     Raises `Conflict` with everything that is wrong with the description or contradicts what exists, TypeError if it is not a
     mapping, and what a store raises when it is opened. Then nothing in the engine has changed; the files of a store that it has
-    made stay. Cost: that of creating what is missing, twice,
-    and O(queues + selectors).
+    made stay. Cost: that of creating what is missing, twice, and O(queues + selectors).
     """
     if not isinstance(mapping, Mapping):
         raise TypeError(f"a topology is a mapping, got {type(mapping).__name__}")

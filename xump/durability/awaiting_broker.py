@@ -18,7 +18,7 @@ EXCHANGES = "amq.x/"
 """The queue of an exchange has a name that begins with it."""
 
 
-class Awaiting:
+class AwaitingBroker:
     """The queues of an engine that wait for a broker."""
 
     def __init__(self) -> None:
