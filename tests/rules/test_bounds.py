@@ -367,6 +367,19 @@ def test_154_what_a_replay_has_copied_meanwhile_is_not_copied_again(engine):
     assert addresses(engine, "copies") == ["a"] and stats(engine, "q")["settled"] == 1
 
 
+@pytest.mark.parametrize("start", ["current", "tail", "head"])
+def test_154_a_selector_that_is_enabled_after_it_came_back_copies_it_once(engine, start):
+    queue = engine.create_queue("q")
+    engine.create_queue("copies")
+    engine.publish_many("q", [("a",), ("b",)])
+    delivery = engine.get("q")
+    selector = engine.create_selector("q", when=always, do=copy_to("copies"), start=start, enabled=False)
+    delivery.nack()
+    selector.enable()
+    assert addresses(engine, "copies").count("a") == 1
+    assert queue.ready == (1 if start == "tail" else 0)
+
+
 def test_154_a_parked_message_is_parked_again(engine):
     for name in ("q", "copies"):
         engine.create_queue(name)

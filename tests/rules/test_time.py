@@ -223,6 +223,22 @@ def test_140_what_was_delayed_has_just_come_when_its_delay_ends(engine, clock, s
     assert addresses(engine, "copies").count("later") == 1
 
 
+@pytest.mark.parametrize("start", ["current", "tail", "head"])
+@pytest.mark.parametrize("ticks", [True, False], ids=["before", "in the call"])
+def test_140_a_selector_that_is_enabled_after_the_delay_has_ended_copies_it_once(engine, clock, start, ticks):
+    queue = engine.create_queue("q", history_limit=None)
+    engine.create_queue("copies")
+    engine.publish("q", "later", delay=5)
+    engine.publish("q", "now")
+    selector = engine.create_selector("q", when=always, do=copy_to("copies"), start=start, enabled=False)
+    clock.tick(5)
+    if ticks:
+        engine.tick()
+    selector.enable()
+    assert addresses(engine, "copies").count("later") == 1
+    assert queue.ready == (1 if start == "tail" else 0)
+
+
 def test_140_a_replay_leaves_out_what_is_late(engine, clock):
     engine.create_queue("q", history_limit=None)
     engine.create_queue("copies")

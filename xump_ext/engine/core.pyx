@@ -302,7 +302,7 @@ cdef class Core(EngineReading):
         cdef queue_t* queue = selector.source
         cdef uint64_t tail = queue.next_id
         self.e.events += 1
-        selector.began = self.e.events
+        selector.created = selector.began = self.e.events
         selector.joined = (<QueueHandle> queue.handle).frontier
         if queue.transit:
             selector.start = selector.replayed = 0

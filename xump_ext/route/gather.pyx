@@ -164,9 +164,12 @@ cdef int gather_parked(engine_t* engine, queue_t* queue) except -1:
 
 
 cdef int gather_waitset(engine_t* engine, Plan plan, waitset_t* waitset, uint64_t first) except -1:
-    """Gathers those of a parked waitset from the id `first` on, which are its last ones."""
+    """Gathers those of a parked waitset from the id `first` on, which are its last ones. What was not in its place before it was
+    parked may be older, and has just come for a selector all the same."""
     cdef route_t* route = plan.parked_route(waitset)
     cdef entry_t* entry
+    if waitset.late_from:
+        first = min(first, waitset.late_from)
     returned_merge(waitset)
     entry = waitset.tail
     while entry != NULL and entry.id >= first:

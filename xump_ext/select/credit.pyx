@@ -114,6 +114,8 @@ cdef int waiting_add(waitset_t* waitset, entry_t* entry) except -1:
     entry.holder = waitset
     entry.state = WAITING
     waitset.count += 1
+    if waitset.parked and entry.extra != NULL and entry.extra.came and not 0 < waitset.late_from < entry.id:
+        waitset.late_from = entry.id
     return members_lower(waitset, order_of(entry)) if waitset_oldest(waitset) == entry else 0
 
 

@@ -254,7 +254,8 @@ cdef struct selector_t:
     int64_t window
     uint64_t replayed           # COPY: its replay has copied the ids from here to `start`
     uint64_t began              # COPY: when it was created, or has replayed, in the engine's events
-    uint64_t joined             # the frontier when it was created: it is in no hit set of an older message
+    uint64_t created            # COPY: when it was created, in the engine's events
+    uint64_t joined             # the frontier then: it is in no hit set of an older message, unless that was not in its place
     uint64_t replay_due         # COPY: the id where its replay begins when it is first enabled; 0: it has none, or had it
     selector_t* next_own        # of the same source
     selector_t* previous_own
@@ -297,6 +298,7 @@ cdef struct waitset_t:
     uint32_t member_count
     uint32_t* slots         # parked: the slots of all the clauses that it was hit by
     uint32_t slot_count
+    uint64_t late_from      # parked: the lowest id that was not in its place before it was parked; 0: none
     uint32_t place          # in a queue that goes by priority or key: twice the rank of its entries, and 1 if they are behind
     bint defaulted          # routed to the default role: default selectors may take its entries
     bint parked
