@@ -110,7 +110,7 @@ class LmdbStore(LmdbSpace):
         files.sync_directory(self.path)         # first the environment's name: a lock alone looks as if it had been taken away
         files.reserve_lock(self.path, max_readers)
         self._environment = environment = lmdb.open(
-            self.path, map_size=os.path.getsize(data), sync=synced, metasync=False, max_readers=max_readers, mode=files.FILE_MODE,
+            os.fsencode(self.path), map_size=os.path.getsize(data), sync=synced, metasync=False, max_readers=max_readers, mode=files.FILE_MODE,
             create=False)
         self._fd = os.open(data, os.O_RDWR | os.O_CLOEXEC)
         environment.reader_check()

@@ -143,7 +143,7 @@ def build(path: str, meta: StoreMeta, chunks: Iterable[Iterable[tuple[bytes, byt
     try:
         like = os.stat(data_of(path)) if os.path.exists(data_of(path)) else None      # None: a new store
         # No other process reads it, and it counts only once it is synced.
-        environment = lmdb.open(file, subdir=False, map_size=MAP_BYTES_FIRST, sync=False, lock=False,
+        environment = lmdb.open(os.fsencode(file), subdir=False, map_size=MAP_BYTES_FIRST, sync=False, lock=False,
                                 mode=FILE_MODE if like is None else 0o600, **FORMAT)
         try:
             for chunk in chunks:

@@ -31,7 +31,7 @@ class LmdbView(LmdbReader):
             with files.explaining(path):
                 self.salt, self.end, *_ = files.meta_of(path)
                 size = os.path.getsize(files.data_of(path))
-                self._environment = lmdb.open(path, map_size=size, readonly=True, lock=False, create=False)
+                self._environment = lmdb.open(os.fsencode(path), map_size=size, readonly=True, lock=False, create=False)
         except BaseException:
             claim.release()
             raise

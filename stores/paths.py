@@ -27,6 +27,11 @@ def absolute(path: object) -> str:
         raise ValueError(f"path={path!r}: a path is not empty; allowed is that of a store, or where one is to be made")
     if "\0" in text:
         raise ValueError(f"path={path!r}: a path has no character 0")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"path={path!r}: the file system cannot have the character {text[error.start]!r} at {error.start}; "
+                         "choose another name") from None
     return os.path.abspath(text)
 
 

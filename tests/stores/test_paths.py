@@ -48,6 +48,7 @@ def under_a_file(path):
     (under_a_file, NotADirectoryError, "/file' is no directory; choose another place"),
     (lambda path: "", ValueError, "path='': a path is not empty"),
     (lambda path: "a\0b", ValueError, r"path='a\\x00b': a path has no character 0"),
+    (lambda path: "a\ud800b", ValueError, r"path='a\\ud800b': the file system cannot have the character '\\ud800' at 1; choose"),
     (lambda path: 7, TypeError, "path must be a str or PathLike, got 7"),
 ])
 def test_no_place_for_a_store(tmp_path, monkeypatch, kind, place, error, text):
@@ -59,6 +60,22 @@ def test_no_place_for_a_store(tmp_path, monkeypatch, kind, place, error, text):
             engine.create_store("s", kind, path=given)
         assert raised.type is error and "s" not in engine.stores
     assert everything(tmp_path) == before
+
+
+def test_a_name_that_is_no_text(tmp_path, kind):
+    """A file's name is bytes. Python stands for those that UTF-8 cannot have with lone surrogates."""
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe")
+    with Engine() as engine:
+        engine.create_store("s", kind, path=path)
+        engine.create_queue("q", store="s")
+        engine.publish("q", "a")
+    store = TYPES[kind]
+    assert not store.check(path).damage and not store.repair(path).damage
+    store.compact(path)
+    with Engine() as engine:
+        engine.create_store("s", kind, path=path)
+        assert engine.queues["q"].ready == 1
+    assert os.listdir(os.fsencode(tmp_path)) == [b"\xff\xfe"]
 
 
 def test_a_link_to_a_place_for_a_store(tmp_path, kind):
