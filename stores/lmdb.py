@@ -110,8 +110,8 @@ class LmdbStore(LmdbSpace):
         files.sync_directory(self.path)         # first the environment's name: a lock alone looks as if it had been taken away
         files.reserve_lock(self.path, max_readers)
         self._environment = environment = lmdb.open(
-            os.fsencode(self.path), map_size=os.path.getsize(data), sync=synced, metasync=False, max_readers=max_readers, mode=files.FILE_MODE,
-            create=False)
+            os.fsencode(self.path), map_size=os.path.getsize(data), sync=synced, metasync=False, max_readers=max_readers,
+            mode=files.FILE_MODE, create=False)
         self._fd = os.open(data, os.O_RDWR | os.O_CLOEXEC)
         environment.reader_check()
         # A killed process may have left bytes and names to the system: durable before the store says anything of them.

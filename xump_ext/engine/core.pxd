@@ -5,7 +5,7 @@
 
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.engine.reading cimport EngineReading
-from xump_ext.state.graph cimport destination_t, queue_t, selector_t
+from xump_ext.state.graph cimport destination_t, queue_t
 
 cdef class Core(EngineReading):
     cdef public dict _builders      # threads in building blocks -> how deep
@@ -13,9 +13,6 @@ cdef class Core(EngineReading):
     cdef int get_into(self, list taken, QueueHandle handle) except -1
     cdef int take_into(self, list taken, Py_ssize_t n, object destination) except -1
     cdef int take_offers(self, list taken, Py_ssize_t n, object destination, destination_t* found) except -1
-    cdef int set_start(self, selector_t* selector, object start) except -1
-    cdef int enable(self, selector_t* selector) except -1
-    cdef int check_replay(self, selector_t* selector, list ids) except -1
     cdef int free_graph(self) except -1
     cdef int do_due_now(self) except -1
     cdef int end_hold(self, queue_t* queue) except -1

@@ -29,12 +29,12 @@ from xump_ext.engine.delivery cimport (
 from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
 from xump_ext.engine.maps cimport check_map_fits, map_begin, map_charge
 from xump_ext.engine.enqueue cimport check_takes_rows
-from xump_ext.engine.reading cimport since
 from xump_ext.engine.queue_edit cimport message_delete, queue_create, queue_delete, selector_delete
-from xump_ext.engine.selector_edit cimport replay_of, selector_create, selector_enable
+from xump_ext.engine.replay cimport selector_begin, selector_start
+from xump_ext.engine.selector_edit cimport selector_create, selector_enable
 from xump_ext.engine.staging cimport adopted_shrinks
 from xump_ext.engine.windows cimport WindowHandle, window_begin, window_end, window_resize
-from xump_ext.errors import Conflict, QueueFull, iterator_of, no_pickle
+from xump_ext.errors import Conflict, iterator_of, no_pickle
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.room cimport COMES_IN, kept_bytes
 from xump_ext.memory.heap cimport heap_free
@@ -42,12 +42,9 @@ from xump_ext.message.content cimport content_release
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport NEVER
 from xump_ext.message.message cimport Message, content_alone, content_new
-from xump_ext.route.admission cimport Admissions
-from xump_ext.route.copies cimport make_copy
 from xump_ext.route.due cimport due_again, release_due
 from xump_ext.route.clock cimport time_of
 from xump_ext.route.offering cimport pay
-from xump_ext.route.settling cimport hops_of
 from xump_ext.state.queue_lists cimport queue_list
 from xump_ext.route.oldest cimport first_free
 from xump_ext.route.replies cimport Request
@@ -57,16 +54,16 @@ from xump_ext.route.routing cimport go_on, run
 from xump_ext.route.unmatched cimport keep_unmatched
 from xump_ext.select.credit cimport can_take, selector_idle, selector_waiters_wake, selector_wake
 from xump_ext.state.constants cimport (
-    BOUND, BROKEN, CLOSED, DELAYED, FORKED, IDLE, NEW, OVERFULL, REASON_HOPS, UNLIMITED, UNROUTED, WAITING,
+    BOUND, BROKEN, CLOSED, DELAYED, FORKED, IDLE, NEW, OVERFULL, UNROUTED, WAITING,
 )
-from xump_ext.state.envelope cimport DestinationRef, target_of
-from xump_ext.state.graph cimport destination_t, entry_t, offer_t, queue_t, selector_t, visited_t
-from xump_ext.state.index cimport index_from, index_get
-from xump_ext.state.lazy_content cimport can_be_read, content_at, is_loaded
+from xump_ext.state.envelope cimport DestinationRef
+from xump_ext.state.graph cimport destination_t, entry_t, offer_t, queue_t, selector_t
+from xump_ext.state.index cimport index_from
+from xump_ext.state.lazy_content cimport can_be_read, is_loaded
 from xump_ext.state.offers cimport destination_left, offers_free
 from xump_ext.state.run_queue cimport end_visited
 from xump_ext.state.schedule cimport schedule_free
-from xump_ext.state.visited cimport visited_free, visited_new, visited_release
+from xump_ext.state.visited cimport visited_free
 
 cdef extern from "Python.h":
     PyObject* PyList_GET_ITEM(list items, Py_ssize_t at)
@@ -268,7 +265,7 @@ cdef class Core(EngineReading):
         self, SelectorHandle handle, int verb, int role, tuple terms, queue_field, target, destination_field, destination,
         credit, ack_timeout, rank, ahead, window, bint enabled, start,
     ):
-        """`ack_timeout` is None or in nanoseconds; `start` is "current", "tail", an id, or nanoseconds as ("time", ns)."""
+        """`ack_timeout` is None or in nanoseconds; for `start` see `replay.pyx`."""
         cdef selector_t* selector
         self.begin_call()
         try:
@@ -284,9 +281,9 @@ cdef class Core(EngineReading):
             if self.e.is_watched:
                 self.teller.caused.append(("selector", True, handle))
             try:
-                self.set_start(selector, start)
+                selector_start(&self.e, selector, start)
                 if enabled:
-                    self.enable(selector)
+                    selector_begin(&self.e, selector)
             except BaseException:
                 auto_delete = handle.source.queue.auto_delete     # a selector that was not created deletes no queue with it
                 handle.source.queue.auto_delete = False
@@ -296,63 +293,6 @@ cdef class Core(EngineReading):
             go_on(&self.e)
         finally:
             self.unlock()
-
-    cdef int set_start(self, selector_t* selector, object start) except -1:
-        """Set the id from which on messages are live for a COPY selector, and the one from which it replays."""
-        cdef queue_t* queue = selector.source
-        cdef uint64_t tail = queue.next_id
-        self.e.events += 1
-        selector.created = selector.began = self.e.events
-        selector.joined = (<QueueHandle> queue.handle).frontier
-        if queue.transit:
-            selector.start = selector.replayed = 0
-        elif start == "current":
-            selector.start = selector.replayed = (<QueueHandle> queue.handle).frontier
-        elif start == "tail":
-            selector.start = selector.replayed = tail
-        else:
-            selector.start = selector.replayed = tail
-            selector.replay_due = since(queue, start[1]) if isinstance(start, tuple) else min(max(start, 1), tail)
-        return 0
-
-    cdef int enable(self, selector_t* selector) except -1:
-        """Enable a selector. The first time, its replay enters the target at once; without room for that: `QueueFull`."""
-        cdef list ids
-        cdef entry_t* entry
-        cdef visited_t* visited
-        if selector.replay_due:
-            ids = replay_of(&self.e, selector)
-            self.check_replay(selector, ids)
-            self.e.events += 1
-            selector.began = self.e.events
-            selector.start = selector.source.next_id
-            selector.replayed = selector.replay_due
-            selector.replay_due = 0
-            for id in ids:
-                entry = index_get(&selector.source.index, id)
-                visited = visited_new(&self.e, selector.source.slot)
-                make_copy(&self.e, selector, entry, visited)
-                visited_release(&self.e, visited)
-        return selector_enable(&self.e, selector, True)
-
-    cdef int check_replay(self, selector_t* selector, list ids) except -1:
-        cdef Admissions batch = Admissions.__new__(Admissions)
-        cdef queue_t* target
-        cdef entry_t* entry
-        batch.engine = &self.e
-        batch.begin_dry_run()
-        for id in ids:
-            entry = index_get(&selector.source.index, id)
-            target = target_of(selector, content_at(entry))
-            if target == NULL or target == selector.source:
-                continue
-            if hops_of(&self.e, entry) >= self.e.hop_limit:
-                batch.count_letter(entry, REASON_HOPS, hops_of(&self.e, entry) + 2)     # it may take the room of a copy
-            elif not batch.fits(target, content_at(entry), hops_of(&self.e, entry) + 1):
-                limit = "a full store" if target.limit == UNLIMITED else f"a limit of {target.limit}"
-                raise QueueFull(f"queue {(<QueueHandle> target.handle).name!r} has {target.ready} ready messages and "
-                                f"{limit}: no room for a replay of {len(ids)} messages")
-        return 0
 
     def _delete_selector(self, SelectorHandle handle, bint recalls):
         """Delete a selector; return the names of the queues that are gone with it. None: it was deleted before."""
@@ -402,7 +342,7 @@ cdef class Core(EngineReading):
         try:
             if enabled:
                 if not handle.live().enabled:
-                    self.enable(handle.selector)
+                    selector_begin(&self.e, handle.selector)
             else:
                 selector_enable(&self.e, handle.live(), False)
             go_on(&self.e)

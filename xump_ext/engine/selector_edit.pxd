@@ -12,4 +12,3 @@ cdef int selector_create(
 ) except -1
 cdef int selector_enable(engine_t* engine, selector_t* selector, bint enabled) except -1
 cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, list doomed, bint recalls) except -1
-cdef list replay_of(engine_t* engine, selector_t* selector)

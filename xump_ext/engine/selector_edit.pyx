@@ -12,23 +12,20 @@ from xump_ext.engine.engine_lock cimport EngineLock
 from xump_ext.engine.windows cimport WindowHandle
 from xump_ext.infinite import INFINITE
 from xump_ext.memory.slab cimport cell_put, cell_zeroed
-from xump_ext.message.headers cimport expires_of
 from xump_ext.route.offering cimport room_left, unbind, window_left
 from xump_ext.route.requeue cimport recall, requeue_entry
 from xump_ext.select.credit cimport (
     overflow_changed, selector_idle, selector_waiters_wake, selector_wake, turn_of, waiter_leave, waiters_wake,
     wake_where_room_varies,
 )
-from xump_ext.select.plan cimport Clause, Plan
+from xump_ext.select.plan cimport Plan
 from xump_ext.select.unrouted cimport kept_try
 from xump_ext.state.constants cimport (
     BOUNCE, BOUND, COPY, DEFAULT, DELIVER, DISCARD, MOVE, MOVED, NEVER, OFFERED, OVERFLOW, TAKEN, UNLIMITED,
 )
 from xump_ext.state.envelope cimport field_free, field_set
-from xump_ext.state.extra cimport is_first_delay
 from xump_ext.state.graph cimport PUTS_INTO, PUTS_NOTHING, PUTS_UNDER
-from xump_ext.state.index cimport index_from, index_get, list_append, list_remove
-from xump_ext.state.lazy_content cimport content_at, content_needed
+from xump_ext.state.index cimport index_get, list_append, list_remove
 from xump_ext.state.offers cimport destination_left, destination_named
 from xump_ext.state.queue_lists cimport mark_dirty
 
@@ -281,23 +278,3 @@ cdef int selector_free(selector_t* selector) except -1:
     field_free(&selector.to_destination)
     cell_put(selector, sizeof(selector_t))
     return 0
-
-
-cdef bint comes_later(entry_t* entry) except -1:
-    """Whether a replay leaves the message out: it comes when the delay ends that it entered with, or its time is over."""
-    return is_first_delay(entry) or expires_of(content_at(entry)) < entry.queue.engine.time
-
-
-cdef list replay_of(engine_t* engine, selector_t* selector):
-    """The ids that a COPY selector replays: those from `replay_due` on that its queue holds and that it selects, in order."""
-    cdef queue_t* queue = selector.source
-    cdef Clause clause = <Clause> selector.clause.handle
-    cdef entry_t* entry = index_from(&queue.index, selector.replay_due)
-    cdef list found = []
-    while entry != NULL:
-        content_needed(engine, entry)
-        if not comes_later(entry) and clause.holds(entry) and (
-                selector.role != DEFAULT or (<Plan> queue.plan).route(entry).slot_count == 0):
-            found.append(entry.id)
-        entry = index_from(&queue.index, entry.id + 1)
-    return found

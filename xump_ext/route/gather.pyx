@@ -164,8 +164,8 @@ cdef int gather_parked(engine_t* engine, queue_t* queue) except -1:
 
 
 cdef int gather_waitset(engine_t* engine, Plan plan, waitset_t* waitset, uint64_t first) except -1:
-    """Gathers those of a parked waitset from the id `first` on, which are its last ones. What was not in its place before it was
-    parked may be older, and has just come for a selector all the same."""
+    """Gathers those of a parked waitset from the id `first` on, which are its last ones. A message that was not in its place
+    before it was parked may be older, and has just come for a selector all the same."""
     cdef route_t* route = plan.parked_route(waitset)
     cdef entry_t* entry
     if waitset.late_from:
