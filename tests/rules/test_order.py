@@ -294,6 +294,22 @@ def test_148_one_that_nobody_takes_holds_up_its_key(engine):
     assert taken(engine) == ["a2"]
 
 
+def test_148_in_a_building_block_the_next_of_a_key_waits_for_its_end(engine):
+    engine.create_queue("q")
+    queue = engine.create_queue("full", limit=1, group=field("headers.key"))
+    with engine.building():
+        engine.create_selector("full", when=always, do=move_to("full"), credit=INFINITE)
+        engine.create_selector("q", when=always, do=move_to("full"), credit=INFINITE)
+        keyed(engine, "full", "a1")
+        keyed(engine, "q", "a2")
+    delivery = engine.get("full")       # so the other one enters, and waits behind it
+    with engine.building():
+        delivery.ack()
+        engine.check()
+        assert queue.ready == 1
+    assert queue.ready == 0 and stats(engine, "full")["dropped"] == {"hops": 1}
+
+
 def test_148_a_group_is_a_field(engine):
     with pytest.raises(TypeError):
         engine.create_queue("q", group="headers.key")

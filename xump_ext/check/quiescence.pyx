@@ -15,7 +15,7 @@ from xump_ext.engine.windows cimport WindowHandle
 from xump_ext.memory.heap cimport heap_t
 from xump_ext.records.kinds cimport group_record_t
 from xump_ext.route.gather cimport has_acted
-from xump_ext.select.credit cimport can_take, has_room, overflow_has_room
+from xump_ext.select.credit cimport can_take, has_room, lane_of, overflow_has_room
 from xump_ext.select.plan cimport Clause, Plan
 from xump_ext.select.unrouted cimport is_kept
 from xump_ext.state.constants cimport APART, DIRTY, FIELD_NONE, ROOM_VARIES, SUSPENDED, UNROUTED
@@ -240,8 +240,9 @@ cdef int check_runnable(selector_t* selector, entry_t* entry, lane_t* lane) exce
 
 
 cdef int check_first_waiter(queue_t* queue) except -1:
-    """There is no room for the message of the first waiter. Waiters without a message stay in the list until there is room. A
-    message that ended in a store gives room when its end is written."""
+    """There is no room for the message of the first waiter, unless the run comes to its lane at the end of the building block.
+    Waiters without a message stay in the list until there is room. A message that ended in a store gives room when its end is
+    written."""
     cdef waiter_t* waiter = queue.waiters_head
     cdef entry_t* entry
     if queue.runnable.position or (queue.durable and queue.store.size > sizeof(group_record_t)):
@@ -249,7 +250,7 @@ cdef int check_first_waiter(queue_t* queue) except -1:
     while waiter != NULL:
         entry = wanted(waiter)
         if entry != NULL:
-            if has_room(queue, entry, waiter.selector):
+            if has_room(queue, entry, waiter.selector) and not comes_next(lane_of(waiter.selector, queue)):
                 raise broken("Quiet", of_entry(entry), f"{of_selector(waiter.selector)} stands first in the waiting list of "
                              f"{of_queue(queue)}, where there is room for it")
             return 0
@@ -261,11 +262,11 @@ cdef int check_first_waiter(queue_t* queue) except -1:
 
 cdef entry_t* wanted(const waiter_t* waiter) except? NULL:
     """The entry that the waiter's selector would put there now, or NULL."""
-    cdef Clause clause = <Clause> waiter.selector.clause.handle
+    cdef lane_t* lane
     if not can_take(waiter.selector) or waiter.selector.source.held:
         return NULL
-    found = clause.lanes.get((<QueueHandle> waiter.target.handle).name if clause.c.names_queue else None)
-    return NULL if found is None else oldest(<lane_t*> <uintptr_t> found)
+    lane = lane_of(waiter.selector, waiter.target)
+    return NULL if lane == NULL else oldest(lane)
 
 
 cdef bint has_room_for_any(queue_t* queue) except -1:
