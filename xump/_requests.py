@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from xump.transaction import Transaction
     from xump.types import Body, Headers, Moment
     from xump_ext.engine.publishers import Publisher
-    from xump_ext.message.message import Message
+    from xump_ext.route.replies import Request
 
 
 def no_reply(queue: str | Queue, timeout: float | None) -> RequestTimeout:
-    """The error of a request that was not answered in time."""
-    return RequestTimeout(f"no reply from queue {str(queue)!r} within {timeout} seconds")
+    """The error of a request that was not answered in time. Inside the thread's own building block it does not wait at all."""
+    waited = "" if timeout is None else f" within {timeout} seconds"
+    return RequestTimeout(f"no reply from queue {str(queue)!r}{waited}")
 
 
 class Requesting(Taking):
@@ -75,7 +76,7 @@ class Requesting(Taking):
         b'HELLO'
         """
         check_timeout(timeout)
-        request = self._ask(self._replies(queue, address, body, headers), queue, address, body, headers, None)
+        request = self._requested(queue, address, body, headers, None)
         try:
             if not request.served and not self._is_building():
                 self._sleep(request, timeout)
@@ -84,6 +85,19 @@ class Requesting(Taking):
         if request.answer is None:
             raise no_reply(queue, timeout)
         return request.answer
+
+    def _requested(
+        self, queue: str | Queue, address: str | Message, body: Body, headers: Headers | None, wake: Callable[[], Any] | None
+    ) -> Request:
+        """Publish a request; `wake()` is called when its reply comes. If it is refused, the queue of replies is not made."""
+        is_new = REPLIES not in self._queues
+        replies = self._replies(queue, address, body, headers)
+        try:
+            return self._ask(replies, queue, address, body, headers, wake)
+        except BaseException:
+            if is_new and not self._has_requests():     # else another thread waits there for its reply
+                self.delete_queue(replies)
+            raise
 
     def _replies(self, queue: str | Queue, address: Any, body: Any, headers: Any) -> Queue:
         """The queue to which replies come; it is made when it is first needed, by a request with which nothing is wrong."""

@@ -268,7 +268,7 @@ async def request(
     b'HELLO'
     """
     check_timeout(timeout)
-    asked = engine._ask(engine._replies(queue, address, body, headers), queue, address, body, headers, _nobody)
+    asked = engine._requested(queue, address, body, headers, _nobody)
 
     def answer() -> Message | None:
         if asked.answer is None:

@@ -32,6 +32,7 @@ from xump.actions import Action, copy_to, deliver, move_to
 from xump.conditions import Condition, always, match
 from xump.credit import CREDIT_MAX, INFINITE
 from xump.errors import Conflict
+from xump_ext.engine.building_block import BuildingBlock
 
 if TYPE_CHECKING:
     from xump.engine import Engine
@@ -119,9 +120,9 @@ class _Topology:
         check_credit(supply)
         engine._check_open()
         engine._queue(self.queue, "queue")
-        self._check_new(recipient)      # before the block, whose end lets queues go on that are held since their store was opened
-        with engine.building(), engine._graph_lock:
-            self._check_new(recipient)  # another thread may have joined
+        with BuildingBlock(engine, finishes=True), engine._graph_lock:
+            if recipient in engine._queues:
+                raise Conflict(f"{recipient!r} cannot join {self.name!r}: there is a queue of that name already")
             queue = engine.create_queue(recipient, auto_delete=True)
             try:
                 return Recipient(
@@ -132,10 +133,6 @@ class _Topology:
             except BaseException:
                 engine.delete_queue(queue)
                 raise
-
-    def _check_new(self, recipient: str) -> None:
-        if recipient in self.engine._queues:
-            raise Conflict(f"{recipient!r} cannot join {self.name!r}: there is a queue of that name already")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

@@ -11,7 +11,9 @@ import pytest
 from tests.durability.log_in_memory import LOGS
 from tests.durability.one_store import KINDS, bodies
 from tests.durability.log_in_memory import two_shelves
-from xump import INFINITE, Conflict, Engine, Housecat, always, copy_to, default, deliver, discard, match, move_to
+from xump import (
+    INFINITE, Conflict, Engine, Housecat, StoreFull, Wolfpack, always, copy_to, default, deliver, discard, match, move_to,
+)
 from xump.durability import opening
 from xump.stores.ring import RingStore
 
@@ -81,11 +83,37 @@ def test_a_hold_of_your_program_ends_by_release_alone(opened, held):
         assert len(engine.take(1, "q")) == 1
 
 
+def test_a_refused_apply_lets_nothing_go_on(opened, monkeypatch):
+    """What was created is undone, and half a graph must not meet the messages that wait for all of it."""
+    with opened() as engine:
+        engine.create_queue("news", store="d").publish("polly")
+    with opened() as engine:
+        engine.create_selector("news", when=always, do=deliver("polly"))
+        create = engine.create_queue
+
+        def refuses(name, **properties):
+            if name == "second":
+                raise StoreFull("no room")
+            return create(name, **properties)
+
+        with monkeypatch.context() as refusing, pytest.raises(StoreFull):
+            refusing.setattr(engine, "create_queue", refuses)
+            engine.apply({"version": 1, "queues": {"first": {}, "second": {}}})
+        news = engine.queues["news"]
+        assert list(engine.queues) == ["news"] and (news.held, news.ready, news.outstanding) == (True, 1, 0)
+        engine.apply({"version": 1, "queues": {"first": {}, "second": {}}})
+        assert [delivery.address for delivery in engine.take(9, "polly")] == ["polly"]
+
+
 def test_a_refused_join_lets_nothing_go_on(opened):
     with opened() as engine:
         engine.create_queue("news", store="d").publish("polly")
         engine.create_queue("taken", store="d")
     with opened() as engine:
+        engine.create_queue("through", transit=True)
+        with pytest.raises(ValueError, match="transit"):
+            Wolfpack(engine, "through").join("wolf")
+        assert engine.queues["news"].held and "wolf" not in engine.queues
         mail = Housecat(engine, "news")
         for name, credit, error in (("taken", 1, Conflict), ("polly", -1, ValueError), ("", 1, ValueError)):
             with pytest.raises(error):

@@ -120,6 +120,19 @@ def test_a_failed_store_does_not_stop_another_one():
     engine.close()
 
 
+def test_a_failed_store_gets_no_queue():
+    with opened("q l") as engine:
+        FailingShelf.unwritable.add("l")
+        engine.publish("q")
+        with pytest.raises(StoreFailed):
+            engine.sync()
+        description = {"version": 1, "queues": {"one": {}, "two": {"store": "l"}}}
+        for call in (lambda: engine.create_queue("two", store="l"), lambda: engine.apply(description)):
+            with pytest.raises(StoreFailed):
+                call()
+            assert list(engine.queues) == ["q"]
+
+
 def test_an_outcome_says_that_a_store_has_failed():
     engine = opened("b r")
     FailingShelf.unwritable.add("r")

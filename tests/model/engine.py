@@ -295,7 +295,8 @@ class ModelEngine:
 
     def request_waiting(self, queue, address="", body=b"", headers=None):
         """A request that waits for its reply in a thread of its own: a `Request`, which has an `answer` as soon as it is over."""
-        if requests.REPLIES not in self.queues and self.dead_letter not in self.queues:
+        is_new = requests.REPLIES not in self.queues
+        if is_new and self.dead_letter not in self.queues:
             self._queue(queue)
         self.create_queue(requests.REPLIES)
         self.request_count += 1
@@ -305,6 +306,8 @@ class ModelEngine:
             self.publish(queue, address, body, headers, reply_to=requests.REPLIES, message_id=request.message_id)
         except XumpError:
             self.requests.remove(request)
+            if is_new and not self.requests:
+                self.delete_queue(requests.REPLIES)
             raise
         return request
 

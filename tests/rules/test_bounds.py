@@ -479,6 +479,13 @@ def test_156_without_an_answer_it_raises(engine):
     assert stats(engine, "xump.replies")["late"] == 1
 
 
+def test_156_one_that_is_refused_makes_no_queue(engine):
+    engine.create_queue("full", limit=0)
+    with pytest.raises(QueueFull):
+        engine.request("full")
+    assert list(engine.queues) == ["full"]
+
+
 def test_156_a_message_that_names_no_queue_has_no_reply(engine):
     engine.create_queue("q")
     engine.publish("q", "a")

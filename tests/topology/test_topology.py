@@ -1,5 +1,6 @@
 """A topology out of an engine and into another one: round trips, what is recognised, and that what is wrong changes nothing."""
 
+import functools
 import json
 import tomllib
 from pathlib import Path
@@ -170,6 +171,35 @@ def test_a_description_from_between_is_of_the_same_selector(name):
         for description in (saved[0], saved[1], saved[-1]):
             engine.apply(description)
             assert list(engine.selectors.values()) == [selector]
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3), st.booleans(), st.booleans()), max_size=6),
+       st.lists(st.tuples(st.integers(1, 3), st.booleans()), max_size=6))
+def test_as_few_are_created_as_can_be(there, described):
+    """Selectors of which credit and `enabled` have changed since; each stands for at most one that is described."""
+    with xump.Engine() as engine:
+        engine.create_queue("q")
+        could_be = []
+        for first, now, was_enabled, is_enabled in there:
+            selector = engine.create_selector("q", when=always, do=discard, credit=first, enabled=was_enabled)
+            selector.grant(now - first)
+            (selector.enable if is_enabled else selector.disable)()
+            could_be.append({(credit, enabled) for credit in (first, now) for enabled in (was_enabled, is_enabled)})
+        alike = {"source": "q", "when": "always", "do": "discard"}
+        engine.apply({"version": 1, "selectors": [{**alike, "credit": credit, "enabled": enabled}
+                                                  for credit, enabled in described]})
+        created = len(engine.selectors) - len(there)
+        assert created == len(described) - most_pairs(tuple(described), tuple(map(frozenset, could_be)))
+
+
+@functools.cache
+def most_pairs(items, sets):
+    """How many of the items can each have a set of their own that they are in."""
+    if not items:
+        return 0
+    first, rest = items[0], items[1:]
+    return max([most_pairs(rest, sets)] + [
+        1 + most_pairs(rest, sets[:at] + sets[at + 1:]) for at, one in enumerate(sets) if first in one])
 
 
 def test_apply_adds_and_takes_nothing_away(engine, other):

@@ -18,8 +18,7 @@ again.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,9 @@ from xump.errors import Conflict, XumpError
 from xump.store_types import factory_of
 from xump.topology.codec import NotEncodable, encode_action, encode_condition, encode_credit, encode_name, encode_option
 from xump.topology.lint import lint
+from xump.topology.recognition import is_known, without_selector
 from xump.topology.schema import ALL_HISTORY, VERSION, Description, QueueItem, SelectorItem, StoreItem, read
+from xump_ext.engine.building_block import BuildingBlock
 
 if TYPE_CHECKING:
     from xump.engine import Engine
@@ -130,7 +131,7 @@ def apply(engine: Engine, mapping: Mapping[str, Any]) -> None:
     # The building block ends last, so that its run does not hold the lock and other threads may build meanwhile.
     with ExitStack() as block, engine._graph_lock, ExitStack() as undo:
         missing = _agree(description, engine, undo)
-        block.enter_context(engine.building())
+        block.enter_context(BuildingBlock(engine, finishes=True))
         for queue in description.queues.values():
             if queue.name not in engine.queues:
                 engine.create_queue(queue.name, **queue.properties)
@@ -278,60 +279,19 @@ def _same_property(queue: Queue | None, key: str, wanted: Any) -> bool:
 def _recognise(description: Description, engine: Engine, faults: list[str]) -> list[SelectorItem]:
     """The selectors that do not exist yet. Adds a fault for each that exists with other properties."""
     named = {selector.name: selector for selector in engine.selectors.values() if selector.name is not None}
-    missing = []
+    missing: list[SelectorItem] = []
+    unknown: list[SelectorItem] = []
     for item in description.selectors:
         selector = None if item.name is None else named.get(item.name)
         if selector is None:
-            missing.append(item)
-        elif item.key not in [key_of(selector) for key_of in KEYS]:
+            (unknown if item.name is None else missing).append(item)
+        elif not is_known(item, selector):
             faults.append(f"{item} exists with other properties: {selector!r}, credit={selector.credit!r}, "
                           f"enabled={selector.enabled}, ack_timeout={selector.ack_timeout}, rank={selector.rank}, "
                           f"ahead={selector.ahead}, window={selector.window and selector.window.name!r}")
     unnamed = [selector for selector in engine.selectors.values() if selector.name is None and _is_plain(selector)]
-    for key_of in KEYS:
-        missing, unnamed = _pair_off(missing, unnamed, key_of)
+    missing += without_selector(unknown, unnamed)
     return sorted(missing, key=lambda item: item.position)
-
-
-def _now(selector: Selector) -> tuple[Any, ...]:
-    return (selector.source.name, selector.when, selector.do, selector.credit, selector.enabled, selector.ack_timeout,
-            selector.rank, selector.ahead, selector.window and selector.window.name)
-
-
-def _at_first(selector: Selector) -> tuple[Any, ...]:
-    created: tuple[Any, ...] = selector._created[:9]
-    return created
-
-
-def _enabled_at_first(selector: Selector) -> tuple[Any, ...]:
-    key = _now(selector)
-    return (*key[:4], _at_first(selector)[4], *key[5:])
-
-
-def _enabled_now(selector: Selector) -> tuple[Any, ...]:
-    key = _at_first(selector)
-    return (*key[:4], selector.enabled, *key[5:])
-
-
-KEYS: tuple[Callable[[Selector], tuple[Any, ...]], ...] = (_now, _at_first, _enabled_at_first, _enabled_now)
-"""Credit and whether it is enabled change: a description of any time since then is of the same selector."""
-
-
-def _pair_off(
-    items: list[SelectorItem], selectors: list[Selector], key_of: Callable[[Selector], tuple[Any, ...]]
-) -> tuple[list[SelectorItem], list[Selector]]:
-    """The rest of both lists when items and selectors with the same key are paired off. O(length of both)."""
-    there: dict[tuple[Any, ...], deque[Selector]] = {}
-    for selector in selectors:
-        there.setdefault(key_of(selector), deque()).append(selector)
-    left = []
-    for item in items:
-        alike = there.get(item.key) if item.name is None else None
-        if alike:
-            alike.popleft()
-        else:
-            left.append(item)
-    return left, [selector for alike in there.values() for selector in alike]
 
 
 def _is_plain(selector: Selector) -> bool:

@@ -14,10 +14,12 @@ cdef extern from "pythread.h":
 
 
 cdef class BuildingBlock:
-    """The result of `Engine.building`."""
+    """The result of `Engine.building`. One that `finishes` releases the queues of reopened stores only if it ends without an
+    exception: the caller has undone all that it did in the block, and half a graph must not meet their messages."""
 
-    def __cinit__(self, Core engine not None):
+    def __cinit__(self, Core engine not None, bint finishes=False):
         self.engine = engine
+        self.finishes = finishes
 
     def __enter__(self):
         if self.thread is not None:
@@ -27,14 +29,14 @@ cdef class BuildingBlock:
         self.thread = thread
         self.engine._builders[thread] = self.engine._builders.get(thread, 0) + 1
 
-    def __exit__(self, *_):
+    def __exit__(self, type, *_):
         depth = self.engine._builders[self.thread] - 1      # it may be left in another thread
         if depth:
             self.engine._builders[self.thread] = depth
         else:
             del self.engine._builders[self.thread]
         if not self.engine.closed:
-            block_leave(self.engine, self.engine._reopened)
+            block_leave(self.engine, None if self.finishes and type is not None else self.engine._reopened)
 
 
 cdef int block_enter(Core core) except -1:
@@ -65,7 +67,7 @@ cdef int block_undo(Core core) except -1:
 
 
 cdef int block_leave(Core core, list reopened) except -1:
-    """Leave a building block. `reopened`: queues that are held until the outermost one ends. A block ends even if the clock
+    """Leave a building block. `reopened`: queues that are held until the outermost one ends; None: they stay so. A block ends even if the clock
     raises; then the next call routes."""
     core.lock()
     try:

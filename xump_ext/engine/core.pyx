@@ -229,6 +229,8 @@ cdef class Core(EngineReading):
         cdef int64_t charge = map_charge(items) if items else 0
         self.begin_call()
         try:
+            if journal is not None:
+                journal.must_write()
             if items and journal is not None:
                 self.make_room(journal, charge + kept_bytes(&journal.store, charge, COMES_IN))
                 check_map_fits(journal, charge, charge, handle.name)
@@ -459,6 +461,10 @@ cdef class Core(EngineReading):
     def _end_request(self, Request request not None):
         """The request does not wait any more."""
         self.requests.pop(request.message_id, None)
+
+    def _has_requests(self):
+        """Whether requests wait for replies."""
+        return bool(self.requests)
 
     # ---- time
 

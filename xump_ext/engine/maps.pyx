@@ -4,7 +4,7 @@
 """
 
 from xump_ext.engine.handles cimport QueueHandle
-from xump_ext.errors import QueueNotFound, StoreFailed, StoreFull, StoreNotFound, no_queue
+from xump_ext.errors import QueueNotFound, StoreFull, StoreNotFound, no_queue
 from xump_ext.log.meta cimport Map, map_change, map_length, queue_map_made
 from xump_ext.log.meta import map_changed
 from xump_ext.log.room cimport COMES_IN, kept_bytes
@@ -93,10 +93,7 @@ cdef class MapChanges:
 
 cdef int check_map_fits(Journal journal, int64_t largest, int64_t all, object whose) except -1:
     cdef int64_t left = journal.store.room - kept_bytes(&journal.store, largest, COMES_IN)
-    if journal.store.failed:
-        raise journal.failure()
-    if journal.store.leaving_engine:
-        raise StoreFailed(f"store {journal.name!r} is being deleted")
+    journal.must_write()
     if left < all:
         raise StoreFull(f"store {journal.name!r} is full: {max(left, 0)} bytes are left, and the map of {whose!r} takes {all}; "
                         "take messages out, or allow it more bytes")

@@ -9,7 +9,7 @@ from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.engine.maps cimport MapChanges
 from xump_ext.engine.enqueue cimport check_takes_rows
 from xump_ext.engine.queue_edit cimport queue_delete
-from xump_ext.errors import QueueFull, StoreFailed, StoreFull, TransactionError, no_queue
+from xump_ext.errors import QueueFull, StoreFull, TransactionError, no_queue
 from xump_ext.log.adopt cimport Adoptions, adopt_length, adoption_begins, adoptions_of, queues_waiting
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.room cimport COMES_IN, ENDS, USUAL_BYTES, kept_bytes, message_bytes
@@ -114,10 +114,7 @@ cdef int check_room(queue_t* target, MapChanges maps, int64_t bytes) except -1:
     if not target.durable:
         return 0
     journal = <Journal> target.store.handle
-    if journal.store.failed:
-        raise journal.failure()
-    if journal.store.leaving_engine:
-        raise StoreFailed(f"store {journal.name!r} is being deleted")
+    journal.must_write()
     left = journal.store.room - kept_bytes(&journal.store, largest, COMES_IN)
     if left < all:
         raise StoreFull(f"store {journal.name!r} is full: {max(left, 0)} bytes are left, and the record of what "

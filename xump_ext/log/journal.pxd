@@ -40,6 +40,7 @@ cdef class Journal:
     cdef int keep(self) except -1
     cdef uint32_t number_new(self) except 0
     cdef int attach(self, queue_t* queue, uint32_t number) except -1
+    cdef int must_write(self) except -1
     cdef Group seal(self, bint exact, bint closing)
     cdef int written(self, Group group, bint enough) except -1
     cdef bint is_last_of(self, const head_t* head) except -1

@@ -167,6 +167,14 @@ cdef class Journal:
         """The error to raise when a call needs the failed store."""
         return StoreFailed(f"store {self.name!r} has failed") if self.committer is None else self.committer.failure()
 
+    cdef int must_write(self) except -1:
+        """Raises `StoreFailed` if the store writes nothing more: it has failed, or is being deleted."""
+        if self.store.failed:
+            raise self.failure()
+        if self.store.leaving_engine:
+            raise StoreFailed(f"store {self.name!r} is being deleted")
+        return 0
+
     @property
     def failed(self):
         """Whether the store has failed: it writes nothing more."""
