@@ -67,8 +67,8 @@ cdef int block_undo(Core core) except -1:
 
 
 cdef int block_leave(Core core, list reopened) except -1:
-    """Leave a building block. `reopened`: queues that are held until the outermost one ends; None: they stay so. A block ends even if the clock
-    raises; then the next call routes."""
+    """Leave a building block. `reopened`: queues that are held until the outermost one ends; None: they stay so. A block ends
+    even if the clock raises; then the next call routes."""
     core.lock()
     try:
         try:
