@@ -188,7 +188,8 @@ class FullWorld(World):
                 continue
             else:
                 room, bytes = self.room(store), sum(self.asked) + (MAP_BYTES if what in ("map", "transaction", "adopt") else 0)
-                bytes += USUAL_BYTES * len(self.asked)      # each may become a dead letter
+                if self.model.dead_letter or any(queue.dead_letter for queue in self.model.queues.values()):
+                    bytes += sum(self.asked) + USUAL_BYTES * len(self.asked)    # each may become a dead letter as well
                 bytes += sum(charge(message) + 2 * USUAL_BYTES for message in told.answered)
                 self.check_empty(store, bytes)
             need = self.need(store, bytes, *charges, *entered)
