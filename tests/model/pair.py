@@ -40,10 +40,12 @@ class Compiled(xump.Engine):
 
     def request_waiting(self, queue, address="", body=b"", headers=None):
         """As `request`, with the message ids of the model."""
-        replies = self._replies(queue, address, body, headers)
+        with patch.object(core, "urandom", self._next_name):
+            return self._requested(queue, address, body, headers, lambda: None)
+
+    def _next_name(self, size):
         self.requests += 1
-        with patch.object(core, "urandom", lambda size: Named(f"request-{self.requests}")):
-            return self._ask(replies, queue, address, body, headers, lambda: None)
+        return Named(f"request-{self.requests}")
 
 
 class Named(str):

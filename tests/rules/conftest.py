@@ -15,7 +15,7 @@ class Compiled(xump.Engine):
         return self._publish_later([], lambda: None, queue, address, body, headers, reply_to, message_id, *terms.values())
 
     def request_waiting(self, queue, address="", body=b"", headers=None):
-        return self._ask(self._replies(queue, address, body, headers), queue, address, body, headers, lambda: None)
+        return self._requested(queue, address, body, headers, lambda: None)
 
 
 ENGINES = {"model": ModelEngine, "engine": Compiled}
