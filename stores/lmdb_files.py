@@ -23,7 +23,7 @@ from . import lmdb_meta, paths
 from .belonging import belong
 from .lmdb_content import META_KEY, DamagedMeta, NotOurs, OtherVersion, StoreMeta, pack_meta
 from .lmdb_pages import BadPage, NotLmdb, Pages
-from .owner import Claim, claim
+from .owner import Claim, claim, fill_standard
 
 DATA, LOCK, NEW, OWNER = "data.mdb", "lock.mdb", "data.new", "owner"
 OURS = frozenset((DATA, LOCK, NEW, OWNER))
@@ -140,6 +140,7 @@ def build(path: str, meta: StoreMeta, chunks: Iterable[Iterable[tuple[bytes, byt
     Removes it again after an error. Raises `StoreFull` for a full disk."""
     file = os.path.join(path, NEW)
     discard(path, NEW)
+    fill_standard()
     try:
         like = os.stat(data_of(path)) if os.path.exists(data_of(path)) else None      # None: a new store
         # No other process reads it, and it counts only once it is synced.

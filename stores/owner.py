@@ -107,6 +107,18 @@ def reading(file: str | os.PathLike[str]) -> Iterator[int]:
                 os.close(fd)
 
 
+def fill_standard() -> None:
+    """Opens the null device in the place of standard input, output and error, if one of them is closed, and leaves it there.
+
+    Else the next file that is opened gets its number, and what the process prints goes into that: into a store (SQLite's
+    `SQLITE_MINIMUM_FILE_DESCRIPTOR`)."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)        # the lowest number that is free
+
+
 def claim(file: str, *, store: str | None = None, purpose: str = "", shared: bool = False, create: bool = False) -> Claim:
     """Claims the file that stands for a store.
 
@@ -115,6 +127,7 @@ def claim(file: str, *, store: str | None = None, purpose: str = "", shared: boo
 
     Raises StoreLocked, with the owner's pid; else what `os.stat` and `os.open` raise."""
     name = file if store is None else store
+    fill_standard()
     with _guard:
         while True:
             found = _found(file, create)

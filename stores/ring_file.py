@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from xump_ext.errors import StoreCorrupt
 from xump_ext.records import crc
 
-from .owner import Claim, claim, claim_made, reading
+from .owner import Claim, claim, claim_made, fill_standard, reading
 from .ring_disk import sync, write_all, write_zeros
 
 VERSION = 2
@@ -141,6 +141,7 @@ def claim_file(path: str, *, shared: bool = False) -> Claim:
 
 def make(path: str, segment_bytes: int, slots: int, salt: int) -> Claim:
     """Makes a new, empty ring, whole and synced but for its name, and claims it. An error leaves no file."""
+    fill_standard()
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         made = claim_made(fd, path)

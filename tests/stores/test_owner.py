@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -198,6 +200,34 @@ def test_a_file_before_it_has_its_name(tmp_path):
     assert in_child(lambda: claim(str(file))).startswith("StoreLocked")
     ours.release()
     claim(str(file)).release()
+
+
+PRINTS = """
+import os, sys
+from xump import Engine
+with Engine() as engine:
+    engine.create_store("s", sys.argv[1], path=sys.argv[2])
+    engine.create_queue("q", store="s").publish("a")
+    for fd in (1, 2):
+        os.write(fd, b"printed" * 20_000)
+"""
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["made", "opened"])
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", ">&-", "2>&-"])
+@pytest.mark.parametrize("kind", [RingStore, LmdbStore])
+def test_a_store_is_not_what_the_process_prints_into(tmp_path, kind, closed, again):
+    path, count = tmp_path / "s", 2 if again else 1
+    if again:
+        with Engine() as engine:
+            engine.create_store("s", kind.type, path=path)
+            engine.create_queue("q", store="s").publish("a")
+    program = [sys.executable, "-c", PRINTS, kind.type, path]
+    subprocess.run(["sh", "-c", f'exec "$@" {closed}', "-", *program], check=True, capture_output=True)
+    assert not kind.check(path).damage
+    with Engine() as engine:
+        engine.create_store("s", kind.type, path=path)
+        assert engine.queues["q"].ready == count
 
 
 def test_stores_use_it(tmp_path):
