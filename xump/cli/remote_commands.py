@@ -6,14 +6,11 @@ import argparse
 import base64
 import json
 import math
-import os
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO
 
+from xump.cli.consuming import consume
 from xump.cli.exit import CommandError, ExitCode
 from xump.cli.remote import Remote, add_broker, message_of
 from xump.cli.store_report import counted, json_of_message, line_of_message, print_json
@@ -23,12 +20,6 @@ LINES = "application/x-ndjson"
 CHUNK_BYTES = 256 << 10
 LINES_AT_ONCE = 1000
 """So many messages enter in one request, and all of them or none."""
-
-WAIT_SECONDS = 20.0
-"""So long a request waits for a message; then the next one does."""
-
-LEASE_SECONDS = 60.0
-"""So long the broker waits for an answer; a command that runs longer has it renewed."""
 
 PUBLISH_EPILOG = """\
 Each line of standard input becomes a message; when the command ends, all of them are in the queue, and on the disk if its store
@@ -204,96 +195,12 @@ def _lines(stream: BinaryIO) -> Iterator[list[bytes]]:
         yield [rest] if rest else []
 
 
-# ---- consume
-
-class _Counting:
-    """How many messages may still be taken; threads share it."""
-
-    def __init__(self, count: int | None) -> None:
-        self._left = count
-        self._lock = threading.Lock()
-
-    def one(self) -> bool:
-        """Whether one more may be taken."""
-        with self._lock:
-            if self._left is None:
-                return True
-            self._left -= 1
-            return self._left >= 0
-
+# ---- consume, requeue
 
 def _consume(options: argparse.Namespace) -> int:
-    counting = _Counting(options.count)
-    if options.parallel == 1:
-        _consume_some(options, counting)
-        return ExitCode.OK
-    with ThreadPoolExecutor(options.parallel) as pool:
-        for done in [pool.submit(_consume_some, options, counting) for _ in range(options.parallel)]:
-            done.result()
+    consume(options)
     return ExitCode.OK
 
-
-def _consume_some(options: argparse.Namespace, counting: _Counting) -> None:
-    with Remote(options.broker) as broker:
-        while counting.one():
-            taken = _take(broker, options)
-            if taken is None:
-                return
-            token, ack = taken["delivery"], False
-            try:
-                ack = _work(broker, options, taken) if options.words else _show(taken)
-            finally:                # a Ctrl-C gives it back, too
-                broker.ask("POST", "deliveries", token, "ack" if ack else "nack")
-
-
-def _take(broker: Remote, options: argparse.Namespace) -> dict[str, Any] | None:
-    """A message; None: none has come for as long as the command waits."""
-    left = options.wait
-    while True:
-        wait = WAIT_SECONDS if left is None else min(WAIT_SECONDS, left)
-        found: list[dict[str, Any]] = broker.ask("POST", "queues", options.queue, "take", wait=wait, lease=LEASE_SECONDS)
-        if found:
-            return found[0]
-        if left is not None:
-            left -= wait
-            if left <= 0:
-                return None
-
-
-def _show(taken: dict[str, Any]) -> bool:
-    print(json.dumps({name: value for name, value in taken.items() if name != "delivery"}), flush=True)
-    return True
-
-
-def _work(broker: Remote, options: argparse.Namespace, taken: dict[str, Any]) -> bool:
-    """Run the command. True: it ended with 0."""
-    message = message_of(taken)
-    variables = os.environ | {
-        "XUMP_QUEUE": options.queue, "XUMP_ID": str(message.id), "XUMP_ADDRESS": message.address,
-        "XUMP_DELIVERY_COUNT": str(message.delivery_count)}
-    for name, value in message.headers.items():
-        variables["XUMP_HEADER_" + "".join(c if c.isalnum() and c.isascii() else "_" for c in name)] = (
-            json.dumps(value) if isinstance(value, bool) else str(value))
-    clean = {name: value for name, value in variables.items() if "\0" not in value}
-    try:
-        process = subprocess.Popen(options.words, stdin=subprocess.PIPE, env=clean)
-    except OSError as error:
-        raise CommandError(f"{options.words[0]}: {error.strerror}") from None
-    body: bytes | None = message.body
-    while True:
-        try:
-            process.communicate(body, timeout=LEASE_SECONDS / 3)
-            return process.returncode == 0
-        except subprocess.TimeoutExpired:
-            body = None
-            broker.ask("POST", "deliveries", taken["delivery"], "renew")
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
-
-
-# ---- requeue, stats, browse, graph
 
 def _requeue(options: argparse.Namespace) -> int:
     with Remote(options.broker) as broker:
@@ -301,6 +208,8 @@ def _requeue(options: argparse.Namespace) -> int:
     print(f"requeued {counted(moved, 'message')}")
     return ExitCode.OK
 
+
+# ---- stats, browse, graph, top
 
 GIVEN = "give the URL where it is"
 """Where commands have the URL in the place of a file."""

@@ -115,19 +115,39 @@ def test_a_command_that_does_not_exist_gives_the_message_back(engine, run):
     assert (jobs.ready, jobs.outstanding) == (1, 0)
 
 
-def test_ctrl_c_gives_the_message_back(engine, web):
+# A shell starts programs in the background without the handler of Ctrl-C.
+WITH_CTRL_C = ("import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+               "from xump.cli.main import main; sys.exit(main(sys.argv[1:]))")
+
+
+@pytest.mark.parametrize("parallel", ["1", "3"])
+def test_ctrl_c_gives_the_message_back(engine, web, parallel):
     jobs = engine.create_queue("jobs")
     jobs.publish("a")
-    # A shell starts programs in the background without the handler of Ctrl-C.
-    program = ("import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-               "from xump.cli.main import main; sys.exit(main(sys.argv[1:]))")
-    arguments = ["consume", "jobs", "--broker", web.url, "--", "sh", "-c", "echo begun; sleep 1000"]
-    command = [sys.executable, "-c", program, *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    arguments = ["consume", "jobs", "--broker", web.url, "--parallel", parallel, "--", "sh", "-c", "echo begun; exec sleep 1000"]
+    with subprocess.Popen([sys.executable, "-c", WITH_CTRL_C, *arguments], stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"begun\n"
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
+        process.stdout.read()           # to its end: the command that ran has ended, too
     assert (jobs.ready, jobs.outstanding) == (1, 0)
+    assert engine.get("jobs").delivery_count == 2           # the threads that waited did not get it
+
+
+def test_an_error_of_one_command_ends_those_beside_it(engine, web, tmp_path):
+    jobs = engine.create_queue("jobs")
+    jobs.publish("a")
+    program = tmp_path / "once"     # it takes itself away, and waits for ever
+    program.write_text('#!/bin/sh\nrm "$0"\necho begun\nexec sleep 1000\n')
+    program.chmod(0o755)
+    arguments = ["consume", "jobs", "--broker", web.url, "--parallel", "2", "--", str(program)]
+    command = [sys.executable, "-m", "xump", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "begun\n"
+        jobs.publish("b")
+        assert process.wait() == 2
+        assert process.stderr.read() == f"xump: {program}: No such file or directory\n"
+    assert (jobs.ready, jobs.outstanding) == (2, 0)
 
 
 def test_dead_letters_go_back(engine, run):
