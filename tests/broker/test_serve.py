@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pika
 import pytest
@@ -248,6 +249,18 @@ def test_a_topology_that_is_wrong_or_a_store_in_use_is_a_problem_found(tmp_path)
     assert code == 1 and "is owned by process" in said
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed(tmp_path, closed):
+    """Their numbers went to sockets of the loop, which uvloop took for the standard streams."""
+    path = tmp_path / "broker.xump"
+    command = f"exec {sys.executable} -m xump serve --amqp 127.0.0.1:0 --http 127.0.0.1:0 --store ring --path {path} {closed}"
+    with subprocess.Popen(["sh", "-c", command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and not path.with_suffix(".xump.http").exists():
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait() == 0
+
+
 @contextlib.contextmanager
 def sighup(handler):
     """A process that is started here begins with that, whatever these tests were started by."""
@@ -364,6 +377,12 @@ def test_a_file_that_is_wrong_says_where(tmp_path, text, said):
     path.write_text(text)
     with pytest.raises(BadUsers, match=re.escape(said)):
         read_users(path)
+
+
+def test_a_password_that_is_no_text():
+    made = subprocess.run([sys.executable, "-m", "xump", "users", "anna"], input=b"a\xffb\n", capture_output=True, check=False)
+    assert (made.returncode, made.stdout) == (2, b"")
+    assert made.stderr == b"xump: the password is not text in UTF-8, as clients send it; choose another one\n"
 
 
 def test_a_user_who_was_read_anew_may_write_what_the_new_file_says():

@@ -9,7 +9,6 @@ import logging
 import signal
 import ssl
 import sys
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 import xump
+from xump._parsing import toml_of
 from xump.broker.broker import Broker
 from xump.broker.busy_poll import served
 from xump.broker.limits import Limits
@@ -24,6 +24,7 @@ from xump.broker.users import BadUsers, Users, hash_password, read_users
 from xump.broker.vhost import HOP_LIMIT
 from xump.cli.exit import CommandError, ExitCode
 from xump.cli.remote import SIDECAR
+from xump.cli.streams import INPUT, reading
 from xump.errors import XumpError
 from xump.topology.schema import BROKER_OPTIONS
 
@@ -110,10 +111,10 @@ def _complete(options: argparse.Namespace, table: Any) -> None:
 def _topology(name: str | None) -> dict[str, Any] | None:
     if name is None:
         return None
+    with reading(name):
+        raw = Path(name).read_bytes()
     try:
-        return tomllib.loads(Path(name).read_bytes().decode())
-    except OSError as error:
-        raise CommandError(f"{name} cannot be read: {error.strerror}") from None
+        return toml_of(raw)
     except ValueError as error:
         raise CommandError(f"{name} is not TOML: {error}", ExitCode.PROBLEM_FOUND) from None
 
@@ -227,10 +228,19 @@ def users(options: argparse.Namespace) -> int:
     if sys.stdin.isatty():
         password = getpass.getpass(f"password of {options.name}: ")
     else:
-        password = sys.stdin.readline().rstrip("\n")
+        password = _password()
     if not password:
         raise CommandError("the password is empty")
     name = options.name.replace("\\", "\\\\").replace('"', '\\"')
     print(f'[users."{name}"]\npassword = "{hash_password(password)}"\n')
     print(f'[users."{name}".vhosts."/"]\nconfigure = ".*"\nwrite = ".*"\nread = ".*"')
     return ExitCode.OK
+
+
+def _password() -> str:
+    with reading(INPUT):
+        line: bytes = sys.stdin.buffer.readline()
+    try:
+        return line.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise CommandError("the password is not text in UTF-8, as clients send it; choose another one") from None

@@ -19,14 +19,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from xump._parsing import json_of, toml_of
 
 SCRYPT_N = 1 << 14
 PERMISSIONS = ("configure", "write", "read")
@@ -159,7 +159,7 @@ def read_users(path: str | Path) -> tuple[Users, list[str]]:
     """The users, and the names of the virtual hosts, of a file. Raises `BadUsers` or `OSError`."""
     raw = Path(path).read_bytes()
     try:
-        given = json.loads(raw) if str(path).endswith(".json") else tomllib.loads(raw.decode())
+        given = json_of(raw) if str(path).endswith(".json") else toml_of(raw)
     except ValueError as error:
         raise BadUsers(f"{path} cannot be read: {error}") from None
     if not isinstance(given, dict) or set(given) - {"users", "vhosts"}:

@@ -10,6 +10,7 @@ from typing import Any
 from xump import topology as topologies
 from xump.cli.exit import CommandError, ExitCode
 from xump.cli.store_report import Progress
+from xump.cli.streams import writing
 from xump.errors import XumpError
 from xump.workloads.traffic import PROFILES
 
@@ -92,7 +93,5 @@ def _bench(options: argparse.Namespace, load: Callable[[str], dict[str, Any]]) -
 
 def _write(name: str | None, text: str) -> None:
     if name is not None:
-        try:
+        with writing(name):
             Path(name).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise CommandError(f"{name} cannot be written: {error.strerror}") from None

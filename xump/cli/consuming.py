@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any
 
+from xump.cli.answers import TAKEN
 from xump.cli.exit import CommandError
 from xump.cli.remote import Remote, message_of
 
@@ -125,7 +126,8 @@ def _take(broker: Remote, options: argparse.Namespace, consuming: Consuming) -> 
         with consuming.asking() as may:
             if not may:
                 return None
-            found: list[dict[str, Any]] = broker.ask("POST", "queues", options.queue, "take", wait=wait, lease=LEASE_SECONDS)
+            found: list[dict[str, Any]] = broker.ask(
+                "POST", "queues", options.queue, "take", wait=wait, lease=LEASE_SECONDS, like=TAKEN)
         if found:
             return found[0]
         if left is not None:

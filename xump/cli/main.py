@@ -7,22 +7,23 @@ stores are in `xump.cli.store_commands`.
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from xump import topology
+from xump._parsing import toml_of
 from xump.cli import bench_commands, broker_commands, remote_commands, sql_commands, store_commands, zeromq_commands
 from xump.cli.exit import CommandError, ExitCode
 from xump.cli.remote import is_url
 from xump.cli.store_report import counted
+from xump.cli.streams import INPUT, Output, reading, standard_streams, writing
 from xump.store_types import types_of
 from xump.topology import drawing, picture
 
@@ -116,33 +117,37 @@ or choose a format that needs no other program: --format svg, --format mermaid, 
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out a command line; None: that of the process. Returns the exit code. A wrong option and --help raise SystemExit."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")       # names may have characters that the terminal does not
-    try:
-        if arguments[:1] == ["demo"]:
-            return _demo(arguments[1:])         # the demo parses its own options
-        parser = _parser()
-        if not arguments:
-            parser.print_help()
-            return ExitCode.OK
-        own, words = _split(arguments)
-        options, rest = parser.parse_known_args(own)
-        if words:
-            options.words = words
-        if rest:
-            options.parser.error(f"unrecognized arguments: {' '.join(rest)}")     # with the usage of the command
-        command: Callable[[argparse.Namespace], int] = options.command
-        return command(options)
-    except CommandError as error:
-        print(error if "\n" in str(error) else f"xump: {error}", file=sys.stderr)
-        return error.code
-    except BrokenPipeError:
-        # The reader of our output has ended, as `head` does. Without this, Python's flush at exit would fail too.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with standard_streams():
+        try:
+            try:
+                return _carry_out(arguments)
+            finally:
+                sys.stdout.flush()          # not when Python ends, where an error would have another exit code
+        except CommandError as error:
+            with suppress(CommandError, BrokenPipeError):       # of standard error itself
+                print(error if "\n" in str(error) else f"xump: {error}", file=sys.stderr)
+            return error.code
+        except BrokenPipeError:
+            return ExitCode.OK              # the reader of our output has ended, as `head` does
+        except KeyboardInterrupt:
+            return ExitCode.INTERRUPTED
+
+
+def _carry_out(arguments: list[str]) -> int:
+    if arguments[:1] == ["demo"]:
+        return _demo(arguments[1:])         # the demo parses its own options
+    parser = _parser()
+    if not arguments:
+        parser.print_help()
         return ExitCode.OK
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
+    own, words = _split(arguments)
+    options, rest = parser.parse_known_args(own)
+    if words:
+        options.words = words
+    if rest:
+        options.parser.error(f"unrecognized arguments: {' '.join(rest)}")     # with the usage of the command
+    command: Callable[[argparse.Namespace], int] = options.command
+    return command(options)
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -226,7 +231,7 @@ def _may_be_topology(path: str) -> bool:
             file.seek(0)
             text = file.read()
     try:
-        tomllib.loads(text.decode())
+        toml_of(text)
     except ValueError:
         return False
     return True
@@ -284,29 +289,25 @@ def _load(name: str) -> dict[str, Any]:
         if types:
             said = f"{name} is not a topology, but a store of type {types[0]}; use xump stats, xump browse or xump check"
             raise CommandError(said, ExitCode.PROBLEM_FOUND)
-    try:
+    with reading(_shown(name)):
         raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    except OSError as error:
-        raise CommandError(f"{name} cannot be read: {error.strerror}") from None
     try:
-        return tomllib.loads(raw.decode())
+        return toml_of(raw)
     except ValueError as error:             # also for bytes that are not UTF-8
         raise CommandError(f"{_shown(name)} is not TOML: {error}", ExitCode.PROBLEM_FOUND) from None
 
 
 def _write(name: str | None, content: bytes) -> None:
     if name is not None:
-        try:
+        with writing(name):
             Path(name).write_bytes(content)
-        except OSError as error:
-            raise CommandError(f"{name} cannot be written: {error.strerror}") from None
-        return
-    if b"\0" in content and sys.stdout.isatty():
+    elif b"\0" in content and sys.stdout.isatty():
         raise CommandError("a terminal cannot show this format; give --output FILE")
-    sys.stdout.flush()
-    sys.stdout.buffer.write(content)
-    sys.stdout.buffer.flush()
+    elif isinstance(sys.stdout, Output):
+        sys.stdout.write_bytes(content)
+    else:
+        sys.stdout.buffer.write(content)
 
 
 def _shown(name: str) -> str:
-    return "standard input" if name == "-" else name
+    return INPUT if name == "-" else name

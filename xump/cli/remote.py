@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import base64
 import http.client
-import json
 import os
+import reprlib
 import socket
 import ssl
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
+from xump._parsing import json_of, toml_of
+from xump.cli.answers import MESSAGES, fits
 from xump.cli.exit import CommandError, ExitCode
 
 DEFAULT = "http://127.0.0.1:8080"
@@ -52,9 +53,10 @@ def _url(text: str) -> str:
     if not text.endswith(".toml"):
         raise argparse.ArgumentTypeError(f"must be a URL such as {DEFAULT}, or a topology with a table `broker`, got {text!r}")
     try:
-        table = tomllib.loads(Path(text).read_text()).get("broker", {})
-        host_and_port: str = table["http"]
-        return ("https://" if "certificate" in table else "http://") + host_and_port
+        table = toml_of(Path(text).read_bytes()).get("broker", {})
+        url: str = ("https://" if "certificate" in table else "http://") + table["http"]
+        _place(url)
+        return url
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise argparse.ArgumentTypeError(f"{text} does not say where its broker answers HTTP ([broker], http): {error}") from None
 
@@ -70,7 +72,9 @@ def _place(url: str) -> SplitResult:
     try:
         place = urlsplit(url)
         port = place.port
-    except ValueError as error:
+        (place.hostname or "").encode("idna")           # as a connection does it
+        _connection(place)
+    except (ValueError, http.client.InvalidURL) as error:
         raise ValueError(f"{wrong}; {error}") from None
     if not place.hostname or port == 0 or place.path not in ("", "/") or place.query or place.fragment:
         raise ValueError(wrong)
@@ -83,11 +87,11 @@ def process_of(path: str) -> str | None:
         url = Path(path + SIDECAR).read_text().strip()
     except (OSError, UnicodeDecodeError):
         return None
-    place = urlsplit(url)
     try:
+        place = _place(url)
         socket.create_connection((place.hostname or "", place.port or 80), 1.0).close()
-    except OSError:
-        return None         # left behind by a process that was killed
+    except (OSError, ValueError):
+        return None         # left behind by a process that was killed, or no file of ours
     return url
 
 
@@ -99,7 +103,7 @@ class Remote:
 
     def __init__(self, url: str, place: str = "say with --broker where it is") -> None:
         """`place`: how one says where the broker is."""
-        self._otherwise = place
+        self._hint = f"Start one with `xump serve --http HOST:PORT`, or {place}"
         try:
             self._place = _place(url)
         except ValueError as error:
@@ -118,27 +122,32 @@ class Remote:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._connection.close()
 
-    def ask(self, method: str, *path: str, body: bytes | None = None, kind: str = "", **query: Any) -> Any:
-        """The broker's answer: a value if it is JSON, else bytes. `path`: its parts; a query's None is left out."""
-        target = "/" + "/".join(quote(part, safe="") for part in path)
-        given = {name: value for name, value in query.items() if value is not None}
+    def ask(self, method: str, *path: str, body: bytes | None = None, kind: str = "", like: Any = object, **query: Any) -> Any:
+        """The broker's answer, which has the shape `like` (`xump.cli.answers`): a value if it is JSON, else bytes. `path`: its
+        parts; a query's None is left out."""
+        try:
+            target = "/" + "/".join(quote(part, safe="") for part in path)
+            given = urlencode({name: value for name, value in query.items() if value is not None})
+        except UnicodeEncodeError as error:
+            raise CommandError(f"{error.object!r} is not text in UTF-8, as names and filters are") from None
         headers = {**self._headers, **({"Content-Type": kind} if kind else {})}
         try:
-            self._connection.request(method, target + ("?" + urlencode(given) if given else ""), body, headers)
+            self._connection.request(method, target + ("?" + given if given else ""), body, headers)
             response = self._connection.getresponse()
             content = response.read()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             raise CommandError(
-                f"no broker answers at {self.url}: {getattr(error, 'strerror', None) or error}. Start one with "
-                f"`xump serve --http HOST:PORT`, or {self._otherwise}") from None
-        is_json = "json" in (response.headers.get("Content-Type") or "")
-        found = json.loads(content) if is_json else content
+                f"no broker answers at {self.url}: {getattr(error, 'strerror', None) or error}. {self._hint}") from None
+        found = _value(content, response.headers.get("Content-Type") or "")
         if response.status >= 400:
             said = found.get("detail") if isinstance(found, dict) else response.reason
             if response.status == 401:
                 said = f"{said}: {self._place.scheme}://USER:PASSWORD@{self._place.hostname}:{self._place.port or ''}".rstrip(":")
             raise Refused(f"{self.url}: {said}", response.status)
+        if not fits(found, like):
+            raise CommandError(f"{self.url} does not answer as a Xump broker does: to {method} {target} it said "
+                               f"{reprlib.repr(content)}. {self._hint}")
         return found
 
     def browse(
@@ -149,7 +158,7 @@ class Remote:
         while left is None or left > 0:
             page = self.ask(
                 "GET", "queues", queue, "messages", start=start, state=state, where=where,
-                limit=PAGE if left is None else min(PAGE, left), reverse="true" if reverse else None)
+                limit=PAGE if left is None else min(PAGE, left), reverse="true" if reverse else None, like=MESSAGES)
             yield from page
             if len(page) < PAGE:
                 return
@@ -159,10 +168,19 @@ class Remote:
             left = None if left is None else left - len(page)
 
 
+def _value(content: bytes, kind: str) -> Any:
+    """The content of an answer: a value if it is JSON, else the bytes."""
+    try:
+        return json_of(content) if "json" in kind else content
+    except ValueError:
+        return content
+
+
 def _authorization(user: str | None, password: str | None) -> dict[str, str]:
     if user is None:
         return {}
-    return {"Authorization": "Basic " + base64.b64encode(f"{unquote(user)}:{unquote(password or '')}".encode()).decode()}
+    said = f"{unquote(user)}:{unquote(password or '')}".encode(errors="surrogateescape")        # as it was typed
+    return {"Authorization": "Basic " + base64.b64encode(said).decode()}
 
 
 def _connection(place: SplitResult) -> http.client.HTTPConnection:
@@ -183,7 +201,8 @@ class Refused(CommandError):
 
 def message_of(shown: dict[str, Any]) -> SimpleNamespace:
     """A message with the attributes that `xump.Message` has, of what a broker shows."""
-    body = shown["body"].encode() if "body" in shown else base64.b64decode(shown["body_base64"])
+    encoded, text = shown.get("body_base64"), shown.get("body", "")
+    body = text.encode(errors="surrogatepass") if encoded is None else base64.b64decode(encoded)
     return SimpleNamespace(**{
         "reply_to": None, "message_id": None, "correlation_id": None, "expires": None, "annex": None, "destination": None,
         **shown, "body": body})

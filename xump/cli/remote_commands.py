@@ -8,12 +8,14 @@ import json
 import math
 import sys
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
+from xump.cli.answers import OVERVIEW, PUBLISHED, REQUEUED, TOPOLOGY
 from xump.cli.consuming import consume
 from xump.cli.exit import CommandError, ExitCode
 from xump.cli.remote import Remote, add_broker, message_of
 from xump.cli.store_report import counted, json_of_message, line_of_message, print_json
+from xump.cli.streams import INPUT, reading
 from xump.topology.graph import printable
 
 LINES = "application/x-ndjson"
@@ -156,11 +158,12 @@ def _publish(options: argparse.Namespace) -> int:
         raise CommandError("--json: each line has its own address, headers and priority; leave these options out")
     count = 0
     with Remote(options.broker) as broker:
-        for bodies in [[sys.stdin.buffer.read()]] if options.whole else _lines(sys.stdin.buffer):
+        for bodies in [[_input(-1)]] if options.whole else _lines():
             text = b"\n".join(bodies) if options.json else "\n".join(_line(body, options) for body in bodies).encode()
             try:
                 answer = broker.ask(
-                    "POST", "queues", options.queue, body=text, kind=LINES, ttl=options.ttl, delay=options.delay)
+                    "POST", "queues", options.queue, body=text, kind=LINES, ttl=options.ttl, delay=options.delay,
+                    like=PUBLISHED)
             except CommandError as error:
                 before = f"; {_said(count)} before that" if count else ""
                 raise CommandError(f"{error}{before}", error.code) from None
@@ -183,10 +186,17 @@ def _line(body: bytes, options: argparse.Namespace) -> str:
     return json.dumps({**about, **content})
 
 
-def _lines(stream: BinaryIO) -> Iterator[list[bytes]]:
+def _input(size: int) -> bytes:
+    """As many bytes of standard input as are there, at most `size`; -1: all that come."""
+    with reading(INPUT):
+        found: bytes = sys.stdin.buffer.read() if size < 0 else sys.stdin.buffer.read1(size)     # type: ignore[union-attr]
+        return found
+
+
+def _lines() -> Iterator[list[bytes]]:
     """The lines, as many at once as are there: what trickles in is not held back."""
     rest, asked = b"", False
-    while chunk := stream.read1(CHUNK_BYTES):     # type: ignore[attr-defined]
+    while chunk := _input(CHUNK_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")
         for at in range(0, len(lines), LINES_AT_ONCE):
             yield lines[at:at + LINES_AT_ONCE]
@@ -204,8 +214,8 @@ def _consume(options: argparse.Namespace) -> int:
 
 def _requeue(options: argparse.Namespace) -> int:
     with Remote(options.broker) as broker:
-        moved = broker.ask("POST", "queues", options.queue, "requeue", to=options.to, limit=options.limit)["requeued"]
-    print(f"requeued {counted(moved, 'message')}")
+        moved = broker.ask("POST", "queues", options.queue, "requeue", to=options.to, limit=options.limit, like=REQUEUED)
+    print(f"requeued {counted(moved['requeued'], 'message')}")
     return ExitCode.OK
 
 
@@ -231,7 +241,7 @@ def browse(url: str, options: argparse.Namespace) -> int:
 def stats(url: str, options: argparse.Namespace) -> int:
     """`xump stats` of a broker."""
     with Remote(url, GIVEN) as broker:
-        found = broker.ask("GET", "overview")
+        found = broker.ask("GET", "overview", like=OVERVIEW)
     if options.json:
         print_json(found, indent=1)
         return ExitCode.OK
@@ -245,12 +255,12 @@ def stats(url: str, options: argparse.Namespace) -> int:
 def topology(url: str) -> Any:
     """The topology of a broker."""
     with Remote(url, GIVEN) as broker:
-        return broker.ask("GET", "topology")
+        return broker.ask("GET", "topology", like=TOPOLOGY)
 
 
 def _top(options: argparse.Namespace) -> int:
     from xump.cli.top import watch
 
     with Remote(options.broker) as broker:
-        watch(lambda: broker.ask("GET", "overview"), broker.url, options.once, options.seconds)
+        watch(lambda: broker.ask("GET", "overview", like=OVERVIEW), broker.url, options.once, options.seconds)
     return ExitCode.OK

@@ -82,6 +82,8 @@ def _scaler(options: argparse.Namespace) -> int:
 
 def _tasks(name: str) -> Tasks:
     module_name, _, wanted = name.partition(":")
+    if not module_name or module_name.startswith("."):
+        raise CommandError(f"{name!r} is no module that can be imported from here; name one such as shop.tasks")
     sys.path.insert(0, os.getcwd())         # as `python -m` has it
     try:
         module = importlib.import_module(module_name)

@@ -21,6 +21,7 @@ from xump import always, move_to
 from xump.broker import Broker
 from xump.broker.users import User, Users, hash_password
 from xump.cli import main as command_line
+from xump.cli.remote import process_of
 from xump.cli.top import duration
 
 
@@ -219,7 +220,8 @@ def test_what_is_wrong_is_said(engine, run, command, status, said, given):
     ("consume jobs --wait inf", "got 'inf'"), ("consume jobs --wait x", "got 'x'"), ("top --seconds 0", "0.01 or more, got '0'"),
     ("requeue jobs --to ''", "empty"), ("top --broker nowhere", "got 'nowhere'"), ("top --broker http://", "'http://'"),
     ("top --broker http://127.0.0.1:99999", "'http://127.0.0.1:99999' is not where"),
-    ("top --broker http://here/there", "'http://here/there'"),
+    ("top --broker http://here/there", "'http://here/there'"), ("top --broker http://a..b:80", "'http://a..b:80' is not where"),
+    ("top --broker 'http://a b'", "'http://a b' is not where"),
 ])
 def test_options_that_are_wrong(run, capfd, command, said):
     with pytest.raises(SystemExit) as ended:
@@ -235,6 +237,39 @@ def test_a_broker_that_asks_who_it_is_says_how_to_say_it(engine, run):
         status, _, said = run(f"stats http://{place}")
         assert (status, said.endswith(f"that the broker knows: http://USER:PASSWORD@{place}\n")) == (2, True)
         assert run(f"stats http://anna:secret@{place}")[0] == 0
+
+
+@pytest.mark.parametrize("content", [
+    b"<html>", b"{}", b"[]", b"[{}]", b"{oops", b"[" * 100_000, b"3", b'{"ids": 3}', b'{"requeued": "x"}',
+    b'[{"id": 1, "address": "", "headers": {}, "timestamp": 1, "hops": 0, "priority": 0, "body_base64": "x"}]',
+    b'{"now": 1, "connections": [], "selectors": [], "queues": [{"name": "q"}]}'])
+def test_another_server_is_no_broker(target, run, content):
+    url = target(answer(200, content, "Content-Type: application/json")).url.removesuffix("/hook")
+    commands = [f"publish jobs --broker {url}", f"requeue jobs --broker {url}", f"top --once --broker {url}", f"stats {url}",
+                f"graph {url}"]
+    if content != b"[]":                # a queue may have no messages
+        commands += [f"consume jobs --broker {url}", f"browse {url} jobs"]
+    for command in commands:
+        status, out, said = run(command, b"a\n")
+        assert (status, out) == (2, "")
+        assert said.startswith(f"xump: {url} does not answer as a Xump broker does: to ")
+        assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [
+    "publish \udcff", "consume \udcff", "requeue \udcff", "requeue jobs --to \udcff", "browse URL \udcff"])
+def test_names_that_are_no_text(engine, web, run, command):
+    engine.create_queue("jobs")
+    status, out, said = run(command.replace("URL", web.url))
+    assert (status, out) == (2, "")
+    assert said.endswith(" is not text in UTF-8, as names and filters are\n")
+
+
+@pytest.mark.parametrize("beside", [
+    "http://x:abc", "http://[::1", "http://127.0.0.1:99999", "http://a..b:80", "ftp://127.0.0.1:1", "here", "", "\0"])
+def test_a_file_beside_a_store_that_is_none_of_a_broker(tmp_path, beside):
+    (tmp_path / "orders.xump.http").write_text(beside)
+    assert process_of(str(tmp_path / "orders.xump")) is None
 
 
 @pytest.mark.parametrize("command", ["stats", "graph"])
