@@ -6,6 +6,7 @@ import argparse
 import base64
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -156,7 +157,7 @@ def _header(text: str) -> tuple[str, Any]:
 def _publish(options: argparse.Namespace) -> int:
     if options.json and (options.address is not None or options.header or options.priority is not None):
         raise CommandError("--json: each line has its own address, headers and priority; leave these options out")
-    count = 0
+    count = lines = 0
     with Remote(options.broker) as broker:
         for bodies in [[_input(-1)]] if options.whole else _lines():
             text = b"\n".join(bodies) if options.json else "\n".join(_line(body, options) for body in bodies).encode()
@@ -166,8 +167,11 @@ def _publish(options: argparse.Namespace) -> int:
                     like=PUBLISHED)
             except CommandError as error:
                 before = f"; {_said(count)} before that" if count else ""
-                raise CommandError(f"{error}{before}", error.code) from None
+                # The broker counts the lines of a request.
+                said = re.sub(r"(?<=: line )\d+(?=: )", lambda found: str(lines + int(found[0])), str(error), count=1)
+                raise CommandError(f"{said}{before}", error.code) from None
             count += len(answer["ids"])
+            lines += len(bodies)
     print(f"{_said(count)} into {printable(options.queue)}", file=sys.stderr)
     return ExitCode.OK
 

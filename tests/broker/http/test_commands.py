@@ -86,6 +86,14 @@ def test_what_enters_before_an_error_is_said(engine, run):
     assert said.endswith("; published 1,000 messages before that\n")
 
 
+def test_an_error_says_the_line_of_the_input(engine, run):
+    engine.create_queue("jobs")
+    status, _, said = run("publish jobs --json", b'{"body": "1"}\n' * 1_499 + b"\noops\n")
+    assert status == 2
+    assert ": line 1501: not JSON: " in said
+    assert said.endswith("; published 1,000 messages before that\n")
+
+
 def test_a_command_for_each_message(engine, run, tmp_path):
     jobs = engine.create_queue("jobs", retry_delay=[3600])
     jobs.publish("a.b", b"good", {"size": 3, "big": True, "odd-name": "x"})
