@@ -1,5 +1,7 @@
 """What `xump browse` and `xump stats` print of time, order and bounds."""
 
+import io
+import json
 import re
 
 import pytest
@@ -9,7 +11,7 @@ import xump
 from xump import Message, field
 from xump._queue_properties import QUEUE_DEFAULTS
 from xump.cli import main, store_commands
-from xump.cli.store_report import json_of_message, line_of_message, properties
+from xump.cli.store_report import json_of_message, line_of_message, print_json, properties
 from xump.store_types import file_bytes
 
 
@@ -63,6 +65,14 @@ def test_the_same_for_programs(engine, clock):
     assert {name: json_of_message(*found)[name] for name in ("state", "until", "correlation_id", "expires", "priority")} == {
         "state": "delayed", "until": clock.now + 30_000_000_000, "correlation_id": "c", "expires": clock.now + 60_000_000_000,
         "priority": 255}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
+def test_json_is_json_in_every_encoding(monkeypatch, encoding):
+    out = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(out, encoding, "backslashreplace", write_through=True))
+    print_json({"name": "é😀"})
+    assert json.loads(out.getvalue()) == {"name": "é😀"}
 
 
 SHOWN = {

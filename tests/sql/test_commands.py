@@ -36,7 +36,8 @@ def test_init_and_what_is_wrong(tmp_path, capsys):
     assert main(["sql", "init", url]) == 0
     for wrong, said in [(["init", "nonsense"], "URL"), (["relay", url, "file:///x"], "amqp://"),
                         (["init", "firebird://there/is/none"], "firebird"), (["init", "sqlite+aiosqlite://"], "is for asyncio"),
-                        (["init", url, "--prefix", "A"], "prefix must"), (["worker", "there_is_no_such_module"], "No module"), (["worker", ".x"], "no module"),
+                        (["init", url, "--prefix", "A"], "prefix must"), (["worker", "there_is_no_such_module"], "No module"),
+                        (["worker", ".x"], "no module"),
                         (["worker", ""], "no module")]:
         assert main(["sql", *wrong]) != 0
         assert said in capsys.readouterr().err

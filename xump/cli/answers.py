@@ -11,6 +11,8 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from xump._header_json import decoded
+
 NUMBER = (int, float)
 TEXT_OR_NONE = (str, type(None))
 NUMBER_OR_NONE = (int, type(None))
@@ -18,13 +20,25 @@ NUMBER_OR_NONE = (int, type(None))
 
 def _is_base64(value: object) -> bool:
     try:
-        return isinstance(value, str) and base64.b64decode(value, validate=True) is not None
+        base64.b64decode(value if isinstance(value, str) else "?", validate=True)
     except ValueError:
         return False
+    return True
+
+
+def _are_headers(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    try:
+        for header in value.values():
+            decoded(header)
+    except ValueError:
+        return False
+    return True
 
 
 MESSAGE = {
-    "id": int, "address": str, "headers": dict, "timestamp": int, "hops": int, "priority": int, "reply_to?": TEXT_OR_NONE,
+    "id": int, "address": str, "headers": _are_headers, "timestamp": int, "hops": int, "priority": int, "reply_to?": TEXT_OR_NONE,
     "message_id?": TEXT_OR_NONE, "correlation_id?": TEXT_OR_NONE, "expires?": NUMBER_OR_NONE, "body?": str,
     "body_base64?": _is_base64,
 }

@@ -94,4 +94,4 @@ def _bench(options: argparse.Namespace, load: Callable[[str], dict[str, Any]]) -
 def _write(name: str | None, text: str) -> None:
     if name is not None:
         with writing(name):
-            Path(name).write_text(text, encoding="utf-8")
+            Path(name).write_text(text, encoding="utf-8", errors="backslashreplace")    # a path may be no text

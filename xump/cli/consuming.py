@@ -6,6 +6,7 @@ All of them end when one does with an error, and on Ctrl-C: a message that is be
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import os
 import subprocess
@@ -149,7 +150,8 @@ def _run(broker: Remote, options: argparse.Namespace, consuming: Consuming, take
         "XUMP_DELIVERY_COUNT": str(message.delivery_count)}
     for name, value in message.headers.items():
         variables["XUMP_HEADER_" + "".join(c if c.isalnum() and c.isascii() else "_" for c in name)] = (
-            json.dumps(value) if isinstance(value, bool) else str(value))
+            json.dumps(value) if isinstance(value, bool) else base64.b64encode(value).decode() if isinstance(value, bytes)
+            else str(value))
     try:
         process = consuming.start(options.words, {name: value for name, value in variables.items() if "\0" not in value})
     except OSError as error:

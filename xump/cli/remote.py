@@ -15,6 +15,7 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
+from xump._header_json import decoded
 from xump._parsing import json_of, toml_of
 from xump.cli.answers import MESSAGES, fits
 from xump.cli.exit import CommandError, ExitCode
@@ -160,7 +161,7 @@ class Remote:
                 "GET", "queues", queue, "messages", start=start, state=state, where=where,
                 limit=PAGE if left is None else min(PAGE, left), reverse="true" if reverse else None, like=MESSAGES)
             yield from page
-            if len(page) < PAGE:
+            if not page:        # one of large messages has fewer than were asked for
                 return
             start = page[-1]["id"] + (-1 if reverse else 1)
             if start < 1:
@@ -205,4 +206,4 @@ def message_of(shown: dict[str, Any]) -> SimpleNamespace:
     body = text.encode(errors="surrogatepass") if encoded is None else base64.b64decode(encoded)
     return SimpleNamespace(**{
         "reply_to": None, "message_id": None, "correlation_id": None, "expires": None, "annex": None, "destination": None,
-        **shown, "body": body})
+        **shown, "headers": {name: decoded(value) for name, value in shown["headers"].items()}, "body": body})

@@ -9,7 +9,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from xump.cli.answers import OVERVIEW, PUBLISHED, REQUEUED, TOPOLOGY
 from xump.cli.consuming import consume
@@ -146,10 +146,14 @@ def _header(text: str) -> tuple[str, Any]:
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"must be NAME=VALUE, got {text!r}")
     try:
-        given = json.loads(value)
-    except ValueError:
+        given = json.loads(value, parse_constant=_no_json)
+    except (ValueError, RecursionError):
         return name, value
-    return name, given if isinstance(given, int | float | bool) else value
+    return name, given if isinstance(given, int | float | bool) and math.isfinite(given) else value
+
+
+def _no_json(name: str) -> NoReturn:
+    raise ValueError(f"{name} is none of JSON's numbers")
 
 
 # ---- publish
@@ -167,13 +171,16 @@ def _publish(options: argparse.Namespace) -> int:
                     like=PUBLISHED)
             except CommandError as error:
                 before = f"; {_said(count)} before that" if count else ""
-                # The broker counts the lines of a request.
-                said = re.sub(r"(?<=: line )\d+(?=: )", lambda found: str(lines + int(found[0])), str(error), count=1)
-                raise CommandError(f"{said}{before}", error.code) from None
+                raise CommandError(f"{_renumbered(str(error), lines)}{before}", error.code) from None
             count += len(answer["ids"])
             lines += len(bodies)
     print(f"{_said(count)} into {printable(options.queue)}", file=sys.stderr)
     return ExitCode.OK
+
+
+def _renumbered(said: str, before: int) -> str:
+    """An error of the broker, which counts the lines of a request, with the number of the line in all of the input."""
+    return re.sub(r"(?<=: line )\d+(?=: )", lambda found: str(before + int(found[0])), said, count=1)
 
 
 def _said(count: int) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import base64
+import codecs
 import datetime
 import json
-import math
 import shutil
 import sys
 import time
@@ -13,6 +12,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from xump._header_json import encoded
 from xump.topology.graph import printable, shortened
 from xump_ext.amqp import envelope as _envelope  # noqa: F401  it registers the reader of what AMQP clients published
 from xump_ext.message.headers import annex_name
@@ -310,10 +310,10 @@ def json_of_message(message: Message, state: str, until: int | None) -> dict[str
     return {
         "id": message.id, "state": state, "until": until, "timestamp": message.timestamp, "time": time_text(message.timestamp),
         "address": message.address,
-        "headers": {name: _json_value(value) for name, value in message.headers.items()}, "reply_to": message.reply_to,
+        "headers": {name: encoded(value) for name, value in message.headers.items()}, "reply_to": message.reply_to,
         "message_id": message.message_id, "correlation_id": message.correlation_id, "expires": message.expires,
         "priority": message.priority, "destination": message.destination, "hops": message.hops,
-        "annex": None if message.annex is None else {"kind": message.annex[0], **_json_value(message.annex[1])},
+        "annex": None if message.annex is None else {"kind": message.annex[0], **encoded(message.annex[1])},
         "body": _json_body(message.body),
     }
 
@@ -322,17 +322,10 @@ def _json_body(body: bytes) -> Any:
     try:
         return body.decode()
     except UnicodeDecodeError:
-        return _json_value(body)
-
-
-def _json_value(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return {"base64": base64.b64encode(value).decode()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"float": str(value)}
-    return value
+        return encoded(body)
 
 
 def print_json(value: Any, indent: int | None = None) -> None:
-    """Print a value as JSON."""
-    print(json.dumps(value, ensure_ascii=False, indent=indent))
+    """Print a value as JSON. JSON's own escapes stand for what another encoding than UTF-8 has not."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(json.dumps(value, ensure_ascii=codecs.lookup(encoding).name != "utf-8", indent=indent))

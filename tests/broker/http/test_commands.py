@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import re
 import shlex
@@ -19,6 +20,7 @@ from tests.broker.http.conftest import Client, answer
 from tests.test_docs import COMMAND, ROOT, blocks
 from xump import always, move_to
 from xump.broker import Broker
+from xump.broker.http import messages
 from xump.broker.users import User, Users, hash_password
 from xump.cli import main as command_line
 from xump.cli.remote import process_of
@@ -76,6 +78,50 @@ def test_what_consume_prints_publish_reads(engine, run):
     assert run("publish others --json", lines.encode())[0] == 0
     [message] = others.browse()
     assert (message.address, message.body, message.headers, message.message_id) == ("a", b"\xff", {"n": 3}, "17")
+
+
+HEADERS = {"bytes": b"\xff", "nan": math.nan, "inf": -math.inf, "text": "/w==", "é": "é"}
+IN_JSON = {"bytes": {"base64": "/w=="}, "nan": {"float": "nan"}, "inf": {"float": "-inf"}, "text": "/w==", "é": "é"}
+
+
+def strictly(text):
+    """The value of a text in JSON, which has no NaN."""
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_headers_that_json_has_not_go_there_and_back(engine, web, run, tmp_path):
+    engine.create_store("orders", "ring", path=str(tmp_path / "orders.xump"))
+    engine.create_queue("jobs", store="orders", history_limit=1).publish("a", b"x", HEADERS)
+    others = engine.create_queue("others")
+    asked = run(f"browse {web.url} jobs --json")[1]
+    assert strictly(asked)["headers"] == IN_JSON
+    line = run("consume jobs --count 1")[1]
+    assert strictly(line)["headers"] == IN_JSON
+    assert run("publish others --json", line.encode())[0] == 0
+    [message] = others.browse()
+    assert {name: repr(value) for name, value in message.headers.items()} == {
+        name: repr(value) for name, value in HEADERS.items()}
+    assert web("POST", "/queues/others", b"", {"Xump-Headers": json.dumps(IN_JSON)}).status == 201
+    assert repr(others.fetch(2).headers) == repr(message.headers)
+    engine.delete_store("orders")
+    assert strictly(run(f"browse {tmp_path}/orders.xump jobs --json")[1])["headers"] == strictly(asked)["headers"]
+
+
+@pytest.mark.parametrize("given", [
+    {"base65": "x"}, {"base64": 3}, {"base64": "?"}, {"base64": "é"}, {"float": "1"}, {"float": [1]}, {}, {"a": 1, "b": 2}])
+def test_objects_in_headers_that_are_no_value(engine, web, given):
+    engine.create_queue("jobs")
+    line = json.dumps({"headers": {"h": given}}).encode()
+    found = web("POST", "/queues/jobs", line, {"Content-Type": "application/x-ndjson"})
+    assert found.status == 400
+    assert found.json["detail"].startswith("line 1: header 'h': ")
+
+
+def test_headers_that_are_no_numbers_in_json_are_texts(engine, run):
+    jobs = engine.create_queue("jobs")
+    given = ("NaN", "Infinity", "-Infinity", "1e999", "1e3", "true", "null", "[" * 100_000, "x")
+    assert run("publish jobs " + " ".join(f"--header {n}={value}" for n, value in enumerate(given)), b"a")[0] == 0
+    assert list(jobs.fetch(1).headers.values()) == [*given[:4], 1000.0, True, *given[6:]]
 
 
 def test_what_enters_before_an_error_is_said(engine, run):
@@ -186,6 +232,15 @@ def test_a_broker_is_looked_at_like_a_store(engine, web, run):
     assert json.loads(run(f"stats {web.url} --json")[1])["queues"][0]["ready"] == 1_201
     assert '"jobs"' in run(f"graph {web.url}")[1]
     assert "jobs   1,201" in run("top --once")[1]
+
+
+def test_pages_of_large_messages_have_fewer_of_them(engine, web, run, monkeypatch):
+    monkeypatch.setattr(messages, "BODIES_BYTES_MAX", 10)
+    engine.create_queue("jobs")
+    engine.publish_many("jobs", [("a", b"123456")] * 5)
+    for options, ids in (("", [1, 2, 3, 4, 5]), ("--reverse", [5, 4, 3, 2, 1]), ("--limit 3", [1, 2, 3])):
+        lines = run(f"browse {web.url} jobs {options}")[1].splitlines()
+        assert [int(line.split()[0]) for line in lines] == ids
 
 
 def test_top_says_which_selectors_wait_and_why(run, engine):

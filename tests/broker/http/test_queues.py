@@ -33,8 +33,9 @@ def test_browse(engine, web):
     jobs.publish("later", delay=1000)
     first, second, third = web("GET", "/queues/jobs/messages").json
     assert first == {
-        "id": 1, "address": "text", "headers": {"size": 7, "raw": "/w=="}, "timestamp": jobs.fetch(1).timestamp, "hops": 0,
-        "priority": 0, "reply_to": "answers", "body": "abc", "state": "ready", "until": None}
+        "id": 1, "address": "text", "headers": {"size": 7, "raw": {"base64": "/w=="}},
+        "timestamp": jobs.fetch(1).timestamp, "hops": 0, "priority": 0,
+        "reply_to": "answers", "body": "abc", "state": "ready", "until": None}
     assert (second["body_base64"], "body" in second, third["address"]) == ("/w==", False, "later")
 
     def ids(query):

@@ -12,6 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from xump._header_json import encoded
 from xump.broker.envelope import annex, headers_of, join, properties_of, python_value, split, unpacked
 from xump.broker.tables import encode_table
 
@@ -93,4 +94,4 @@ def plain(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, str):
         return value.encode(errors="surrogateescape").decode(errors="replace")
-    return str(value) if isinstance(value, datetime | Decimal) else value
+    return str(value) if isinstance(value, datetime | Decimal) else encoded(value)

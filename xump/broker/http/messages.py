@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import xump
+from xump._header_json import decoded, encoded
 from xump.broker.http.letters import properties_shown, way_of
 from xump.broker.http.problems import Problem, asking
 
@@ -29,11 +30,13 @@ BODIES_BYTES_MAX = 16 << 20
 
 
 def shown(message: Message) -> dict[str, Any]:
-    """A message as JSON has it: a body that is no text is in base64, as CloudEvents writes it. `way`: the queues in which it has
+    """A message as JSON has it: a body that is no text is in base64, as CloudEvents writes it; of headers,
+    `xump._header_json`. `way`: the queues in which it has
     died. `amqp`: the exchange that it was published to, and its properties, if it came by AMQP."""
     found: dict[str, Any] = {
-        "id": message.id, "address": message.address, "headers": {name: _value(value) for name, value in message.headers.items()},
-        "timestamp": message.timestamp, "hops": message.hops, "priority": message.priority,
+        "id": message.id, "address": message.address,
+        "headers": {name: encoded(value) for name, value in message.headers.items()}, "timestamp": message.timestamp,
+        "hops": message.hops, "priority": message.priority,
     }
     for name in ("reply_to", "message_id", "correlation_id", "expires"):
         value = getattr(message, name)
@@ -47,8 +50,17 @@ def shown(message: Message) -> dict[str, Any]:
     return found
 
 
-def _value(value: Any) -> Any:
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+def read_headers(given: Any) -> Any:
+    """Headers as JSON has them. Raises `Problem` 400; whatever else is wrong is left to `Message`."""
+    if not isinstance(given, dict):
+        return given
+    found = {}
+    for name, value in given.items():
+        try:
+            found[name] = decoded(value)
+        except ValueError as error:
+            raise Problem(400, f"header {name!r}: {error}") from None
+    return found
 
 
 def read_lines(body: bytes) -> list[Message]:
@@ -75,7 +87,7 @@ def _read(line: bytes) -> Message:
         raise Problem(400, f"no {unknown[0]!r} in a message; there are {', '.join(GIVEN)}")
     options = {name: given[name] for name in GIVEN[4:] if given.get(name) is not None}
     with asking():
-        return xump.Message(given.get("address", ""), _body(given), given.get("headers"), **options)
+        return xump.Message(given.get("address", ""), _body(given), read_headers(given.get("headers")), **options)
 
 
 def _body(given: dict[str, Any]) -> bytes:

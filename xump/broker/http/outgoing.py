@@ -22,6 +22,7 @@ from urllib.parse import quote
 import aiohttp
 
 import xump.aio
+from xump._header_json import encoded
 from xump.broker.http import cloudevents
 from xump.broker.http.targets import beginning, check_target
 from xump.broker.patience import in_steps, not_waiting
@@ -154,7 +155,7 @@ class Outgoing:
         if message.message_id is not None:
             yield "Xump-Message-Id", line(message.message_id)
         if own:
-            yield "Xump-Headers", json.dumps(own)
+            yield "Xump-Headers", json.dumps({name: encoded(value) for name, value in own.items()})
         yield from cloudevents.http_headers(message.headers)
         if self._links is not None:
             yield "Link", self._links

@@ -16,7 +16,7 @@ from xump.broker import purging
 from xump.broker.http import cloudevents, messages
 from xump.broker.http.call import Call, answer, number, one_of, seconds
 from xump.broker.http.letters import as_before, came_from
-from xump.broker.http.messages import LINES, read_lines, shown
+from xump.broker.http.messages import LINES, read_headers, read_lines, shown
 from xump.broker.http.problems import Problem, asking
 from xump.broker.permissions import needed, topology_of
 from xump.topology import schema
@@ -115,7 +115,8 @@ def headers_of(request: web.Request) -> dict[str, HeaderValue]:
         raise Problem(400, f"{HEADERS} is not JSON: {error}") from None
     if not isinstance(named, dict):
         raise Problem(400, f"{HEADERS} must be a JSON object, got {type(named).__name__}")
-    return found | named
+    found.update(read_headers(named))
+    return found
 
 
 async def listed(call: Call) -> web.Response:
