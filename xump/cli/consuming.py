@@ -1,6 +1,6 @@
 """The work of `xump consume`: threads take messages of a running broker, and run a command for each, or print it.
 
-All of them end when one does with an error, and on Ctrl-C: a message that is being worked on goes back to its queue.
+All of them end when one does with an error, and on SIGTERM or Ctrl-C: a message that is being worked on goes back to its queue.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from xump.cli.answers import TAKEN
-from xump.cli.exit import CommandError
+from xump.cli.exit import CommandError, ExitCode
 from xump.cli.remote import Remote, message_of
+from xump.cli.signals import on_signals
 
 WAIT_SECONDS = 1.0
 """So long a request waits for a message; then the next one does, unless the command is to end. A request is not cut short for
@@ -35,6 +36,8 @@ class Consuming:
         """`count`: how many messages may be taken; None: any number."""
         self.ended = False
         """Whether to end."""
+        self.interrupted = False
+        """Whether it is a signal that ends it."""
         self._left = count
         self._running: set[subprocess.Popen[bytes]] = set()
         self._asking = 0
@@ -59,6 +62,11 @@ class Consuming:
             with self._lock:
                 self._asking -= may
                 self._lock.notify_all()
+
+    def interrupt(self) -> None:
+        """End, because a signal has come."""
+        self.interrupted = True
+        self.end()
 
     def end(self) -> None:
         """Take no more messages, and kill the commands that run."""
@@ -89,15 +97,16 @@ class Consuming:
         process.wait()
 
 
-def consume(options: argparse.Namespace) -> None:
+def consume(options: argparse.Namespace) -> ExitCode:
     """Carry out `xump consume`."""
     consuming = Consuming(options.count)
-    with ThreadPoolExecutor(options.parallel) as pool:
+    with on_signals(consuming.interrupt), ThreadPoolExecutor(options.parallel) as pool:
         try:
             for done in as_completed([pool.submit(_work, options, consuming) for _ in range(options.parallel)]):
                 done.result()
-        finally:        # after an error or Ctrl-C: the pool waits for its threads
+        finally:        # after an error; the pool waits for the other threads
             consuming.end()
+    return ExitCode.INTERRUPTED if consuming.interrupted else ExitCode.OK
 
 
 def _work(options: argparse.Namespace, consuming: Consuming) -> None:

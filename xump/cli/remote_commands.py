@@ -40,8 +40,8 @@ CONSUME_EPILOG = """\
 Without a command each message is printed, a JSON object a line, and acked. With a command, that runs for each message: it gets
 the body on standard input. In its environment are XUMP_QUEUE, XUMP_ID, XUMP_ADDRESS, XUMP_DELIVERY_COUNT, and XUMP_HEADER_size
 for a header `size`. Exit status 0 acks the message. Any other status returns it: it comes again as the queue's retry_delay says,
-and after its delivery_limit it is dead-lettered. If `xump consume` is killed, the message comes again when its lease ends: in a
-minute.
+and after its delivery_limit it is dead-lettered. SIGTERM and Ctrl-C end `xump consume` and its commands, and the messages return.
+If it is killed, they come again when their leases end: in a minute.
 
 examples:
     xump consume jobs -- convert - -resize 80 /tmp/small.png
@@ -219,8 +219,7 @@ def _lines() -> Iterator[list[bytes]]:
 # ---- consume, requeue
 
 def _consume(options: argparse.Namespace) -> int:
-    consume(options)
-    return ExitCode.OK
+    return consume(options)
 
 
 def _requeue(options: argparse.Namespace) -> int:

@@ -170,19 +170,15 @@ def test_a_command_that_does_not_exist_gives_the_message_back(engine, run):
     assert (jobs.ready, jobs.outstanding) == (1, 0)
 
 
-# A shell starts programs in the background without the handler of Ctrl-C.
-WITH_CTRL_C = ("import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-               "from xump.cli.main import main; sys.exit(main(sys.argv[1:]))")
-
-
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("parallel", ["1", "3"])
-def test_ctrl_c_gives_the_message_back(engine, web, parallel):
+def test_a_signal_gives_the_message_back(engine, web, parallel, number):
     jobs = engine.create_queue("jobs")
     jobs.publish("a")
     arguments = ["consume", "jobs", "--broker", web.url, "--parallel", parallel, "--", "sh", "-c", "echo begun; exec sleep 1000"]
-    with subprocess.Popen([sys.executable, "-c", WITH_CTRL_C, *arguments], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, "-m", "xump", *arguments], stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"begun\n"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         assert process.wait() == 130
         process.stdout.read()           # to its end: the command that ran has ended, too
     assert (jobs.ready, jobs.outstanding) == (1, 0)
