@@ -1,6 +1,7 @@
 """`xump serve`: a process of its own, and its end; `xump users`, and what a file of users lets somebody do."""
 
 import contextlib
+import io
 import re
 import signal
 import socket
@@ -17,6 +18,7 @@ from xump import Engine
 from xump.broker import Broker
 from xump.broker.serve import loop_factory
 from xump.broker.users import BadUsers, User, hash_password, password_holds, read_users
+from xump.cli.main import main
 
 
 class Served:
@@ -377,6 +379,28 @@ def test_a_file_that_is_wrong_says_where(tmp_path, text, said):
     path.write_text(text)
     with pytest.raises(BadUsers, match=re.escape(said)):
         read_users(path)
+
+
+@pytest.mark.parametrize("name", ["anna", 'a"b', "a\\b", "a\nc", "\x01", "\x7f", "é", "a.b]"])
+def test_an_entry_can_be_read_whatever_the_name(monkeypatch, capsys, tmp_path, name):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"secret\n")))
+    assert main(["users", name]) == 0
+    path = tmp_path / "users.toml"
+    path.write_text(capsys.readouterr().out)
+    assert read_users(path)[0].get(name).may("/", "write", "x")
+
+
+@pytest.mark.parametrize(("name", "said"), [("", "must not be empty"), ("\udcff", "has a lone surrogate")])
+def test_a_name_that_no_user_has(capsys, name, said):
+    assert main(["users", name]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"xump: the name of a user {said}")
+
+
+def test_a_topology_is_no_file_of_users(tmp_path):
+    path = tmp_path / "network.toml"
+    path.write_text("version = 1\n[queues.a]\n")
+    assert ended("--users", str(path)) == (2, f"xump: {path}: expected the tables `users` and `vhosts` and no other\n")
 
 
 def test_a_password_that_is_no_text():

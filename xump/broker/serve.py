@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 import xump
+from xump._names import name_of
 from xump._parsing import toml_of
 from xump.broker.broker import Broker
 from xump.broker.busy_poll import served
@@ -45,7 +46,9 @@ def serve(options: argparse.Namespace) -> int:
             _fill(engines, topology, options)
             with asyncio.Runner(loop_factory=loop_factory(options.certificate is not None)) as runner:
                 return runner.run(_serve(engines, users, limits, options))
-    except (XumpError, BadUsers, OSError, ValueError) as error:
+    except BadUsers as error:           # it speaks of the file, not of arguments
+        raise CommandError(str(error)) from None
+    except (XumpError, OSError, ValueError) as error:
         said = str(error)
         for argument, option in OPTIONS.items():
             said = said.replace(argument, option)
@@ -225,13 +228,17 @@ def _pem(options: argparse.Namespace) -> tuple[bytes, bytes] | None:
 
 def users(options: argparse.Namespace) -> int:
     """Print an entry for a file of users."""
+    try:
+        name = name_of(options.name, "the name of a user")
+    except ValueError as error:
+        raise CommandError(f"{error}; choose another one") from None
     if sys.stdin.isatty():
         password = getpass.getpass(f"password of {options.name}: ")
     else:
         password = _password()
     if not password:
         raise CommandError("the password is empty")
-    name = options.name.replace("\\", "\\\\").replace('"', '\\"')
+    name = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in name)
     print(f'[users."{name}"]\npassword = "{hash_password(password)}"\n')
     print(f'[users."{name}".vhosts."/"]\nconfigure = ".*"\nwrite = ".*"\nread = ".*"')
     return ExitCode.OK
