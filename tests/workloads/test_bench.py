@@ -106,3 +106,18 @@ def test_what_cannot_be_measured_says_why(file, tmp_path, capsys):
     file.write_text("version = 1\n")
     assert main(["bench", str(file)]) == 1
     assert "has no queue" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_names_are_no_markup(file, capsys, monkeypatch, terminal):
+    if terminal:
+        pytest.importorskip("rich")
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    name = "[/a]\x1b"
+    path = file.with_name("odd.toml")
+    path.write_text('version = 1\n[queues]\n"[/a]\\u001b" = {}\n[[selectors]]\nname = "[bold]"\nsource = "[/a]\\u001b"\n'
+                    'when = "always"\ndo = "discard"\n')
+    assert main(["bench", str(path), "--messages", "50"]) == 0
+    out = capsys.readouterr().out
+    assert name not in out
+    assert "[/a]\\x1b" in out and "[bold]" in out

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from html import escape
 from typing import Any
 
+from xump.topology.graph import printable
 from xump.workloads.running import Report
 
 SHOWN = 12
@@ -25,8 +26,8 @@ def to_json(report: Report) -> str:
 
 
 def tables(report: Report) -> Iterator[tuple[str, Sequence[str], Rows]]:
-    """A title, the heads of the columns, and the rows, of each table."""
-    yield report.topology, ("", ""), [
+    """A title, the heads of the columns, and the rows, of each table. Names are made printable."""
+    yield printable(report.topology), ("", ""), [
         ("messages", f"{report.published:,} published, {report.delivered:,} delivered, {report.refused:,} refused"),
         ("throughput", f"{report.messages_per_second:,.0f} messages a second, {report.seconds:.2f} s"),
         ("latency", _listed(f"{name} {value:,.1f} µs" for name, value in report.latency_microseconds.items())),
@@ -37,9 +38,10 @@ def tables(report: Report) -> Iterator[tuple[str, Sequence[str], Rows]]:
         ("machine", f"{report.machine['cpu']}, {report.machine['cores']} cores, Python {report.machine['python']}"),
     ]
     yield "where messages wait", ("queue", "mean", "most", "at the end"), [
-        (one.queue, f"{one.mean:,.1f}", f"{one.most:,}", f"{one.left:,}") for one in report.waiting[:SHOWN]]
+        (printable(one.queue), f"{one.mean:,.1f}", f"{one.most:,}", f"{one.left:,}") for one in report.waiting[:SHOWN]]
     yield "what each selector costs", ("selector", "share", "ns a message", "served"), [
-        (cost.selector, f"{cost.share:.0%}", f"{cost.nanoseconds:,.0f}", f"{cost.served:,}") for cost in report.costs[:SHOWN]]
+        (printable(cost.selector), f"{cost.share:.0%}", f"{cost.nanoseconds:,.0f}", f"{cost.served:,}")
+        for cost in report.costs[:SHOWN]]
 
 
 def _listed(parts: Iterable[str]) -> str:
@@ -64,6 +66,7 @@ def show(report: Report) -> None:
     try:
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
     except ImportError:
         print(to_text(report), end="")
         return
@@ -72,11 +75,11 @@ def show(report: Report) -> None:
         print(to_text(report), end="")
         return
     for title, heads, rows in tables(report):
-        table = Table(title=title, title_justify="left", title_style="bold", show_header=any(heads))
+        table = Table(title=Text(title), title_justify="left", title_style="bold", show_header=any(heads))
         for number, head in enumerate(heads):
             table.add_column(head, justify="right" if number and any(heads) else "left")
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))      # as they are: [a] in a name is no markup
         console.print(table)
 
 
