@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
+from xump._names import name_of, surrogate_in
 from xump.errors import Conflict, InvalidPattern
 from xump.limits import pattern_bytes_max, pattern_words_max
 
@@ -44,7 +45,8 @@ def register_operator(name: str, matches: Matches, validate: Validate | None = N
 
     Raises:
         Conflict: There is such an operator already.
-        TypeError: `name` is not a non-empty str, or a function is not callable.
+        TypeError: `name` is not a str, or a function is not callable.
+        ValueError: `name` is empty, too long, or has a lone surrogate.
 
     If it raises, nothing is registered. The operator is registered for this process. Cost: O(1); a message costs a call for each
     pattern, unless its address was matched before.
@@ -55,14 +57,12 @@ def register_operator(name: str, matches: Matches, validate: Validate | None = N
     >>> match("shell", "*.png")
     match('shell', '*.png')
     """
-    if not isinstance(name, str) or not name:
-        raise TypeError(f"an operator's name is a non-empty str, got {name!r}")
+    name = name_of(name, "the name of an operator")
     if not callable(matches):
         raise TypeError(f"operator {name!r} must be callable as matches(pattern, value), got {type(matches).__name__}")
     if validate is not None and not callable(validate):
         raise TypeError(f"validate of operator {name!r} must be callable, got {type(validate).__name__}")
     with _lock:
-        name = str.__str__(name)
         if name in operator_names():
             package = f", in the package {_package(_installed()[name])}" if name in _installed() else ""
             raise Conflict(f"operator {name!r} exists already{package}; there are {', '.join(operator_names())}")
@@ -98,7 +98,10 @@ def validate(operator: str, pattern: str) -> tuple[str, str]:
         raise TypeError(f"pattern must be a str, got {type(pattern).__name__}")
     operator, pattern = str.__str__(operator), str.__str__(pattern)
     registered(operator)
-    size = len(pattern.encode("utf-8", "surrogatepass"))
+    at = surrogate_in(pattern)
+    if at is not None:
+        raise InvalidPattern(f"pattern {pattern[:40]!a} has a lone surrogate at {at}: no message has that in a field", at)
+    size = len(pattern.encode())
     if size > pattern_bytes_max:
         raise InvalidPattern(f"pattern has {size} bytes, allowed are {pattern_bytes_max}", pattern_bytes_max)
     if operator == "topic":

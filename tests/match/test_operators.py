@@ -78,3 +78,17 @@ def test_whatever_validate_raises_is_about_the_pattern(installed, error):
     with pytest.raises(InvalidPattern, match=f"'picky' does not accept 'x': .*{str(error) or 'TypeError'}") as raised:
         match("picky", "x")
     assert raised.value.__cause__ is error
+
+
+@pytest.mark.parametrize("name", ["\ud800", "", "x" * 70_000])
+def test_names_that_no_operator_has(name):
+    with pytest.raises(ValueError, match="the name of an operator"):
+        register_operator(name, str.endswith)
+    assert name not in operators.operator_names()
+
+
+@pytest.mark.parametrize("operator", ["eq", "topic", "prefix"])
+def test_a_pattern_is_text_that_a_message_can_have(operator):
+    with pytest.raises(InvalidPattern, match="lone surrogate at 1") as raised:
+        match(operator, "a\ud800")
+    assert raised.value.position == 1
