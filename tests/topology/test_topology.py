@@ -299,7 +299,7 @@ SELECTOR = {"source": "jobs", "when": "always", "do": "discard"}
 WRONG = [
     ({}, "version is missing"),
     ({"version": 2}, "version is 2"),
-    ({"version": True}, "version is True"),
+    ({"version": True}, "version is true"),
     ({"queue": {}}, "unknown key 'queue' (did you mean 'queues'?); allowed are version, stores, queues, windows, selectors"),
     ({"queues": []}, "queues must be a table of tables, got list"),
     ({"queues": {"": {}}}, "queue '': a queue is named by a text"),
@@ -524,3 +524,24 @@ def test_credit_is_decoded_as_it_was_encoded():
         assert decode_credit(encode_credit(credit)) == credit
     with pytest.raises(TypeError):
         decode_credit(True)
+
+
+def nested(levels):
+    """A condition in so many lists of one."""
+    condition = {"match": "eq", "pattern": "x"}
+    for _ in range(levels):
+        condition = {"all": [condition]}
+    return condition
+
+
+@pytest.mark.parametrize("part", [
+    {"selectors": [SELECTOR | {"when": nested(5_000)}]}, {"selectors": [SELECTOR | {"when": {"wehn": nested(5_000)}}]},
+    {"stores": {"s": {"type": "ram", "x": nested(5_000)}}}], ids=["a condition", "no condition", "an option"])
+def test_what_nests_too_deeply_is_a_fault(part):
+    with xump.Engine() as engine, pytest.raises(xump.Conflict, match="nests tables and lists too deeply"):
+        engine.apply({"version": 1, "queues": {"jobs": {}}} | part)
+
+
+def test_a_version_of_thousands_of_digits_is_a_fault():
+    with xump.Engine() as engine, pytest.raises(xump.Conflict, match="version is -0x"):
+        engine.apply({"version": -10**5000})

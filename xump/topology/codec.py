@@ -76,7 +76,7 @@ def decode_condition(encoded: object) -> Condition:
         if "match" in encoded:
             _only(encoded, {"match", "pattern", "field"}, "when", WHEN)
             if "pattern" not in encoded:
-                raise ValueError(f"when = {_shown(encoded)}: a match needs a pattern")
+                raise ValueError(f"when = {shown(encoded)}: a match needs a pattern")
             return match(encoded["match"], encoded["pattern"], encoded.get("field", "address"))
         if "where" in encoded:
             _only(encoded, {"where"}, "when", WHEN)
@@ -85,12 +85,12 @@ def decode_condition(encoded: object) -> Condition:
             _only(encoded, {"all"}, "when", WHEN)
             return _decode_all(encoded["all"])
     names = [*CONDITIONS, "match", "where", "all", "pattern", "field"]
-    raise ValueError(f"when = {_shown(encoded)}: {_unknown(encoded, names)}{WHEN}")
+    raise ValueError(f"when = {shown(encoded)}: {_unknown(encoded, names)}{WHEN}")
 
 
 def _decode_all(parts: object) -> Condition:
     if not isinstance(parts, (list, tuple)) or not parts:
-        raise ValueError(f"when = {{all = {_shown(parts)}}}: all takes a list of one or more tables")
+        raise ValueError(f"when = {{all = {shown(parts)}}}: all takes a list of one or more tables")
     first, *others = [decode_condition(part) for part in parts]
     for other in others or [first]:         # a condition joined with itself is a list of one, and not equal to the condition
         first = first & other
@@ -102,7 +102,7 @@ def _decode_filter(source: object) -> Where:
         return where(source)
     if isinstance(source, Mapping):
         return where({name: _decode_header(value) for name, value in source.items()})
-    raise TypeError(f"where = {_shown(source)}: a filter is a text, or a table of headers and their values")
+    raise TypeError(f"where = {shown(source)}: a filter is a text, or a table of headers and their values")
 
 
 def _encode_header(value: Any) -> Any:
@@ -116,7 +116,7 @@ def _decode_header(value: Any) -> Any:
         return [_decode_header(v) for v in value]
     if isinstance(value, Mapping):
         if set(value) != {"hex"} or not isinstance(value["hex"], str):
-            raise ValueError(f'{_shown(value)}: a table in a filter is bytes, {{hex = "00ff"}}')
+            raise ValueError(f'{shown(value)}: a table in a filter is bytes, {{hex = "00ff"}}')
         return bytes.fromhex(value["hex"])
     return value
 
@@ -153,7 +153,7 @@ def decode_action(encoded: object) -> Action:
             if verb in encoded:
                 _only(encoded, {verb}, "do", DO)
                 return action(_decode_name(encoded[verb]))
-    raise ValueError(f"do = {_shown(encoded)}: {_unknown(encoded, [*TARGETED, 'deliver', 'discard', 'queue'])}{DO}")
+    raise ValueError(f"do = {shown(encoded)}: {_unknown(encoded, [*TARGETED, 'deliver', 'discard', 'queue'])}{DO}")
 
 
 def encode_name(name: str | Field | None) -> Any:
@@ -166,7 +166,7 @@ def _decode_name(encoded: object) -> str | Field:
         return encoded
     if isinstance(encoded, Mapping) and set(encoded) == {"field"}:
         return field(encoded["field"])
-    raise ValueError(f'{_shown(encoded)} is not a name: allowed are a text, and {{field = "headers.NAME"}}')
+    raise ValueError(f'{shown(encoded)} is not a name: allowed are a text, and {{field = "headers.NAME"}}')
 
 
 def decode_group(encoded: object) -> Field:
@@ -179,7 +179,7 @@ def decode_group(encoded: object) -> Field:
         return encoded
     if isinstance(encoded, Mapping) and set(encoded) == {"field"}:
         return field(encoded["field"])
-    raise ValueError(f'group = {_shown(encoded)}: allowed is {{field = "headers.NAME"}}, or another field')
+    raise ValueError(f'group = {shown(encoded)}: allowed is {{field = "headers.NAME"}}, or another field')
 
 
 # ---- credit, times, options
@@ -194,7 +194,7 @@ def decode_credit(encoded: object) -> int | Infinite:
     if isinstance(encoded, str) and encoded == "INFINITE":
         return INFINITE
     if isinstance(encoded, bool) or not isinstance(encoded, int):
-        raise TypeError(f'credit = {_shown(encoded)}: allowed are a number and "INFINITE"')
+        raise TypeError(f'credit = {shown(encoded)}: allowed are a number and "INFINITE"')
     return encoded
 
 
@@ -206,14 +206,14 @@ def decode_ack_timeout(encoded: object) -> float | None:
 def decode_whole(encoded: object) -> int | None:
     """Decode a whole number, which may be left out."""
     if encoded is not None and (isinstance(encoded, bool) or not isinstance(encoded, int)):
-        raise TypeError(f"{_shown(encoded)} is no whole number")
+        raise TypeError(f"{shown(encoded)} is no whole number")
     return encoded
 
 
 def decode_window(encoded: object) -> str | None:
     """Decode the name of a window, which may be left out."""
     if encoded is not None and (not isinstance(encoded, str) or not encoded):
-        raise TypeError(f"window must be the name of a window, got {_shown(encoded)}")
+        raise TypeError(f"window must be the name of a window, got {shown(encoded)}")
     return encoded
 
 
@@ -233,7 +233,7 @@ def encode_option(value: Any) -> Any:
 def _only(encoded: Mapping[Any, Any], allowed: set[str], key: str, said: str) -> None:
     for name in encoded:
         if name not in allowed:
-            raise ValueError(f"{key} = {_shown(encoded)}: {name!r} does not belong there; {said}")
+            raise ValueError(f"{key} = {shown(encoded)}: {name!r} does not belong there; {said}")
 
 
 def _unknown(encoded: object, names: list[str]) -> str:
@@ -242,12 +242,16 @@ def _unknown(encoded: object, names: list[str]) -> str:
     for name in given:
         if isinstance(name, str) and name not in names:
             like = get_close_matches(name, names, 1)
-            return f"unknown {_shown(name)}{f' (did you mean {_shown(like[0])}?)' if like else ''}; "
+            return f"unknown {shown(name)}{f' (did you mean {shown(like[0])}?)' if like else ''}; "
     return ""
 
 
-def _shown(value: object) -> str:
-    """A value as TOML writes it, shortened."""
+def shown(value: object) -> str:
+    """A value as TOML writes it, shortened.
+
+    >>> shown([1, True, "a"]), shown(-(1 << 64))
+    ('[1, true, "a"]', '-0x10000000000000000')
+    """
     text = _toml(value)
     return text if len(text) <= 80 else text[:79] + "…"
 
@@ -259,4 +263,6 @@ def _toml(value: object) -> str:
         return "[" + ", ".join(map(_toml, value)) + "]"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, int) and abs(value) >= 1 << 64:
+        return f"{value:#x}"            # Python refuses to write thousands of decimal digits
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

@@ -47,6 +47,7 @@ from xump.topology.codec import (
     decode_whole,
     decode_window,
     encode_option,
+    shown,
 )
 from xump_ext.infinite import Infinite
 
@@ -145,13 +146,21 @@ class Description:
 def read(mapping: Mapping[str, Any]) -> Description:
     """Read a description. Opens no store; imports the module of each type of store, to know its options."""
     description = Description()
+    try:
+        _read(description, mapping)
+    except RecursionError:
+        description.faults.append("the topology nests tables and lists too deeply to be read")
+    return description
+
+
+def _read(description: Description, mapping: Mapping[str, Any]) -> None:
     if not isinstance(mapping, Mapping):
         description.faults.append(f"a topology is a table (a dict), got {type(mapping).__name__}")
-        return description
+        return
     if mapping.get("version") != VERSION or isinstance(mapping.get("version"), bool):
-        said = f"version is {mapping['version']!r}" if "version" in mapping else "version is missing"
+        said = f"version is {shown(mapping['version'])}" if "version" in mapping else "version is missing"
         description.faults.append(f"{said}; this Xump reads version = {VERSION}")
-        return description
+        return
     description.faults += _unknown("the topology", mapping, ("version", "stores", "queues", "windows", "selectors", "broker"))
     _read_broker(description, mapping.get("broker", {}))
     for name, table in _tables(description, "store", mapping.get("stores", {})):
@@ -161,7 +170,6 @@ def read(mapping: Mapping[str, Any]) -> Description:
     for name, table in _tables(description, "window", mapping.get("windows", {})):
         _read_window(description, name, table)
     _read_selectors(description, mapping.get("selectors", []))
-    return description
 
 
 def _read_broker(description: Description, table: object) -> None:
