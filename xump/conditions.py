@@ -39,7 +39,10 @@ class Condition(Value):
                 raise TypeError(f"& joins conditions, got {type(other).__name__}; wrap it in where(...)")
             return NotImplemented
         terms = [*self.terms(), *other.terms()]
-        return All(tuple(dict.fromkeys(terms)))
+        try:
+            return All(tuple(dict.fromkeys(terms)))
+        except TypeError:       # the function of a filter may have no hash, as objects that are compared by their values
+            return All(tuple(term for at, term in enumerate(terms) if term not in terms[:at]))
 
     def __or__(self, other: object) -> NoReturn:
         raise TypeError("conditions do not join with |: create a selector for each, or write one filter, where('... OR ...')")

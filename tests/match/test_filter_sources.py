@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import xump_ext.match.filter
 import xump_ext.match.filter_layout
 from xump import filters
-from xump.conditions import where
+from xump.conditions import match, where
 from xump.errors import InvalidFilter
 from xump_ext.match.filter import Filter
 from xump_ext.message.message import Message
@@ -193,3 +193,22 @@ def test_documentation():
 
 def test_the_core_is_compiled():
     assert xump_ext.match.filter.__file__.endswith((".so", ".pyd"))
+
+
+def test_a_function_without_a_hash_is_joined():
+    class Rule:
+        """Compared by its value, and so without a hash."""
+
+        __hash__ = None
+
+        def __init__(self, n):
+            self.n = n
+
+        def __eq__(self, other):
+            return isinstance(other, Rule) and self.n == other.n
+
+        def __call__(self, message):
+            return message.headers.get("n") == self.n
+
+    one, two = where(Rule(1)), where(Rule(2))
+    assert (match("eq", "a") & one & where(Rule(1)) & two).parts == (match("eq", "a"), one, two)
