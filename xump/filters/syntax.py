@@ -142,7 +142,7 @@ def _unreadable(text: str, position: int) -> InvalidFilter:
     character = text[position]
     if character in "'\"":
         return InvalidFilter(f"the {character} at {position} is not closed", position)
-    if character in ".0123456789" and (number := re.match(r"[\w$.]+", text[position:])) and len(number[0]) > 1:
+    if number := re.match(r"\.?[0-9][\w$.]*", text[position:]):
         return InvalidFilter(f"{number[0][:40]!r} at {position} is not a number; a name like it goes in double quotes", position)
     hint = '; write headers.user.name, or "user.name" in double quotes, for a name with a dot' if character == "." else ""
     return InvalidFilter(f"unexpected {character!r} at {position}{hint}", position)
