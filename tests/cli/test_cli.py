@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+import threading
 import tomllib
 import types
 import xml.etree.ElementTree as ElementTree
@@ -121,6 +122,16 @@ def test_wrong_usage(run, arguments, usage):
 def test_check_says_that_it_is_fine(run, file):
     name = file(RIGHT)
     assert run("check", name) == (0, f"{name} is fine: 2 queues, 1 selector.\n", "")
+
+
+@pytest.mark.parametrize("command", ["check", "graph"])
+def test_a_topology_comes_through_a_pipe(run, tmp_path, command):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(RIGHT,))
+    writer.start()
+    assert run(command, str(pipe))[0] == 0
+    writer.join()
 
 
 def test_check_says_what_is_wrong(run, file):

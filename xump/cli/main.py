@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -215,8 +216,11 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _may_be_topology(path: str) -> bool:
-    """Whether the path may be a topology: text that is no store, or a name that ends in .toml if there is no such file."""
-    if path == "-":
+    """Whether the path may be a topology: text that is no store, or a name that ends in .toml if there is no such file.
+
+    A pipe may be one, as `check <(generate)` makes it, and is not looked into: it can be read but once.
+    """
+    if path == "-" or (os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode)):
         return True
     if not os.path.isfile(path) or os.path.getsize(path) == 0:
         return path.endswith(".toml") and not os.path.isdir(path)
