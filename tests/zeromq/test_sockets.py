@@ -391,7 +391,7 @@ def test_the_command_line_refuses_what_is_wrong():
         return done.returncode, done.stderr
 
     code, error = said("majordomo", "tcp://*:*")
-    assert (code, "open to other machines" in error) == (2, True)
+    assert (code, "or allow it (--insecure)" in error) == (2, True)
     code, error = said("majordomo", HOST, "--heartbeat", "0")
     assert (code, "more than 0" in error) == (2, True)
     code, error = said("majordomo", HOST, "--certificate", "/nowhere")
