@@ -30,7 +30,7 @@ LEASE_SECONDS = 60.0
 
 
 class Consuming:
-    """What the threads share: how many messages may still be taken, whether to end, and the commands that run."""
+    """The state that the threads share: how many messages may still be taken, whether to end, and the commands that run."""
 
     def __init__(self, count: int | None) -> None:
         """`count`: how many messages may be taken; None: any number."""

@@ -123,7 +123,7 @@ VALUES = {
     "dead_letter a number": (lambda: Engine(dead_letter=5), TypeError, ["dead_letter", "str", "int"]),
     "dead_letter empty": (lambda: Engine(dead_letter=""), ValueError, ["dead_letter", "empty"]),
     "operator's name a number": (lambda: register_operator(5, str.startswith), TypeError, ["operator", "str", "5"]),
-    "operator's name empty": (lambda: register_operator("", str.startswith), TypeError, ["operator", "''"]),
+    "operator's name empty": (lambda: register_operator("", str.startswith), ValueError, ["operator", "empty"]),
     "operator no function": (lambda: register_operator("new", 5), TypeError, ["'new'", "callable", "int"]),
     "operator's check no function": (
         lambda: register_operator("new", str.startswith, 5), TypeError, ["'new'", "callable", "int"]),
