@@ -94,6 +94,11 @@ def test_links_lead_somewhere(path):
         assert target.startswith("https://") or (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
+def test_each_decision_has_a_number_of_its_own():
+    numbers = re.findall(r"^\*\*(\d+)\. ", (ROOT / "docs" / "decisions.md").read_text(), re.MULTILINE)
+    assert len(numbers) > 200 and len(numbers) == len(set(numbers))
+
+
 def test_the_tables_of_options_are_those_of_the_stores():
     text = (ROOT / "docs" / "stores.md").read_text(encoding="utf-8")
     said = {"": inspect.Parameter.empty, "none": None, '`"group"`': "group", "2": 2.0, "16 MiB": 16 << 20, "1 TiB": 1 << 40,

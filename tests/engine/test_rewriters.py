@@ -53,6 +53,7 @@ def test_what_it_is_given(engine):
 @pytest.mark.parametrize(("rewrite", "said"), [
     (lambda message, death: 1 / 0, "division by zero"), (lambda message, death: None, "got NoneType"),
     (lambda message, death: (message, [1]), "bars queues by name, got int"), (lambda message, death: (None, []), "got NoneType"),
+    (lambda message, death: (message, "dead"), "return ['dead'] for this one"),
     (lambda message, death: (message, 5), "not iterable"), (lambda: None, "positional argument")])
 def test_one_that_fails_leaves_the_letter_as_the_engine_makes_it(engine, monkeypatch, rewrite, said):
     seen = []

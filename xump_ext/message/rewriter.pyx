@@ -81,6 +81,8 @@ cdef content_t* rewritten_by(object function, content_t* content, death_t* death
                                    object_or_none(death.detail), death.time))
     if isinstance(made, tuple) and len(made) == 2:
         made, names = made
+        if isinstance(names, str):
+            raise TypeError(f"a rewriter bars several queues, or none: return [{names!r}] for this one")
         death.begins = True
         for name in names:
             if not isinstance(name, str):
