@@ -70,6 +70,23 @@ def test_credit_is_counted_where_a_part_of_an_answer_is_stale(engine, flying, cl
         assert (taking.unanswered, two[0].outstanding) == (1, 0)
 
 
+@pytest.mark.parametrize("verb", ["ack", "nack"])
+def test_a_message_that_comes_again_in_its_stream_is_answered(engine, flying, client, verb):
+    """Its selector goes, and is made again. The delivery before is stale, and takes no credit."""
+    queue = engine.create_queue("jobs")
+    selector = engine.create_selector(queue, when=always, do=deliver("worker"), credit=10)
+    queue.publish("a")
+    with client.take("worker", destination=True, credit=2) as stream:
+        first = taken_from(stream, 1)
+        selector.delete()
+        engine.create_selector(queue, when=always, do=deliver("worker"), credit=10)
+        assert taken_from(stream, 1) == first
+        [taking] = flying.flight.sessions.streams()
+        assert taking.unanswered == 1
+        assert getattr(stream, verb)(first) == 1
+        assert queue.ready + queue.outstanding == (verb == "nack")
+
+
 def test_credit_is_bounded(engine, client):
     engine.create_queue("jobs")
     for credit in (0, (1 << 20) + 1):

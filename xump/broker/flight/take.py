@@ -51,6 +51,9 @@ DESTINATION = "xump.flight/"
 Key = tuple[str, str, str]
 """A virtual host, a user, and a session."""
 
+Message = tuple[str, int]
+"""A queue, and an id."""
+
 
 class Taking:
     """A stream that takes."""
@@ -74,8 +77,8 @@ class Taking:
         """Whose it is."""
         self._sign = min(SIGN_SECONDS, call.listener.limits.flight_idle_seconds)
         self._lock = threading.Condition()
-        self._batches: list[tuple[DeliveryBatch, set[tuple[str, int]]]] = []
-        self._unanswered = 0
+        self._unanswered: dict[Message, DeliveryBatch] = {}
+        """The batch of each message: the last one, if the engine took it back and it came again. Its old delivery is stale."""
         self._ended = False
         if not isinstance(taken, str) and not (
                 isinstance(taken, dict) and set(taken) == {"queue"} and isinstance(taken["queue"], str)):
@@ -115,7 +118,7 @@ class Taking:
     @property
     def unanswered(self) -> int:
         """How many messages are unanswered."""
-        return self._unanswered
+        return len(self._unanswered)
 
     def batches(self) -> Iterator[Any]:
         """The messages that are taken: record batches, and signs of life as (batch, metadata)."""
@@ -144,9 +147,9 @@ class Taking:
     def _room(self) -> int:
         """How many messages may be taken; waits a while for answers if there are none."""
         with self._lock:
-            if self._unanswered >= self.credit:
+            if len(self._unanswered) >= self.credit:
                 self._lock.wait(LOOK_SECONDS)
-            return min(self.credit - self._unanswered, BATCH_ROWS_MAX)
+            return min(self.credit - len(self._unanswered), BATCH_ROWS_MAX)
 
     def _take(self, room: int) -> DeliveryBatch | None:
         engine = self._call.engine
@@ -155,10 +158,9 @@ class Taking:
         if batch is None:
             return None
         rows = pyarrow.record_batch(batch)
-        keys = set(zip(rows.column("queue").to_pylist(), rows.column("id").to_pylist(), strict=True))
+        taken = zip(rows.column("queue").to_pylist(), rows.column("id").to_pylist(), strict=True)
         with self._lock:
-            self._batches.append((batch, keys))
-            self._unanswered += len(keys)
+            self._unanswered.update(dict.fromkeys(taken, batch))
         return batch
 
     def answer(self, verb: str, ids: Iterable[Any]) -> int:
@@ -168,30 +170,25 @@ class Taking:
             if self._ended:
                 raise StaleDelivery("the stream has ended, and unanswered messages went back to their queue")
             wanted = [self._key(one) for one in ids]
-            parts = [(batch, keys, [key for key in wanted if key in keys]) for batch, keys in self._batches]
-            found = sum(len(part) for _, _, part in parts)
-            if found != len(wanted) or len(set(wanted)) != len(wanted):
+            if len(set(wanted)) != len(wanted) or not all(key in self._unanswered for key in wanted):
                 raise self._stale(wanted)
             try:
-                for batch, keys, part in parts:
-                    if part:
-                        (batch.ack if verb == "ack" else batch.nack)(part)
-                        keys.difference_update(part)
+                for batch, part in by_batch((key, self._unanswered[key]) for key in wanted):
+                    (batch.ack if verb == "ack" else batch.nack)(part)
+                    for key in part:
+                        del self._unanswered[key]
             finally:
-                self._batches = [(batch, keys) for batch, keys in self._batches if keys]
-                self._unanswered = sum(len(keys) for _, keys in self._batches)
                 self._lock.notify_all()
-            return found
+            return len(wanted)
 
-    def _stale(self, wanted: list[tuple[str, int]]) -> StaleDelivery:
+    def _stale(self, wanted: list[Message]) -> StaleDelivery:
         """The error for messages that cannot be answered, with some of their names."""
-        there = {key for _, keys in self._batches for key in keys}
-        stale = [list(key) for key, times in Counter(wanted).items() if times > 1 or key not in there]
+        stale = [list(key) for key, times in Counter(wanted).items() if times > 1 or key not in self._unanswered]
         more = f" and {len(stale) - NAMED_MAX} more" if len(stale) > NAMED_MAX else ""
         return StaleDelivery(f"{len(stale)} of {len(wanted)} messages are not unanswered in this stream, or given twice: "
                              f"{', '.join(map(repr, stale[:NAMED_MAX]))}{more}. None was answered: leave these out")
 
-    def _key(self, given: Any) -> tuple[str, int]:
+    def _key(self, given: Any) -> Message:
         if type(given) is int and self._queue is not None:
             return self._queue, given
         if isinstance(given, list) and len(given) == 2 and isinstance(given[0], str) and type(given[1]) is int:
@@ -202,17 +199,25 @@ class Taking:
         """Messages that are not answered go back."""
         with self._lock:
             self._ended = True
-            left, self._batches = self._batches, []
+            left, self._unanswered = self._unanswered, {}
             self._lock.notify_all()
         with suppress(Closed, StoreFailed, SelectorNotFound):
             if self._selector is not None:
                 self._call.engine.delete_selector(self._selector)
                 return
-            for batch, keys in left:
+            for batch, keys in by_batch(left.items()):
                 give_back(batch, sorted(keys))
 
 
-def give_back(batch: DeliveryBatch, keys: list[tuple[str, int]]) -> None:
+def by_batch(found: Iterable[tuple[Message, DeliveryBatch]]) -> list[tuple[DeliveryBatch, list[Message]]]:
+    """The messages of each batch."""
+    parts: dict[DeliveryBatch, list[Message]] = {}
+    for key, batch in found:
+        parts.setdefault(batch, []).append(key)
+    return list(parts.items())
+
+
+def give_back(batch: DeliveryBatch, keys: list[Message]) -> None:
     """Return these messages of a batch to their queues, but those that the engine has taken back."""
     try:
         batch.nack(keys)
