@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from xump import Engine
+from xump import Engine, always, deliver, field
 from xump.broker import Broker, Client
 from xump.broker.answers import AccessRefused, BrokerUnreachable
 from xump.broker.exchanges import Destination, Exchange
@@ -109,6 +109,28 @@ def test_a_target_that_messages_name_may_be_any_queue(engine, anna):
     with pytest.raises(AccessRefused, match="no permission to write 'any queue'"):
         anna.apply({"version": 1, "selectors": [{"source": "mine", "when": "always", "do": {"copy_to": {"field": "address"}}}]})
     assert not engine.selectors
+
+
+def test_what_messages_name_is_taken_by_who_may_read_their_queue(engine, anna):
+    """`jobs` is not hers, and may deliver to what is."""
+    selector = engine.create_selector("jobs", when=always, do=deliver(field("address")), credit=10)
+    jobs, _ = engine.queues["jobs"], engine.publish("jobs", "mine")
+    with pytest.raises(AccessRefused, match="no permission to read 'jobs'"):
+        anna.take("mine", destination=True)
+    assert (jobs.ready, jobs.outstanding) == (0, 1)
+    selector.delete()
+    engine.create_selector("jobs", when=always, do=deliver(field("address"), "news"), credit=10)       # that is not handed out
+    with anna.take("mine", destination=True, timeout=0) as stream:
+        assert list(stream) == []
+
+
+def test_a_stream_ends_when_a_queue_delivers_that_its_user_may_not_read(engine, anna):
+    with anna.take("mine", destination=True, timeout=20) as stream:
+        engine.create_selector("jobs", when=always, do=deliver("mine"), credit=10)
+        engine.publish("jobs", "mine")
+        with pytest.raises(AccessRefused, match="no permission to read 'jobs'"):
+            list(stream)
+    assert [message.address for message in engine.take(10, "mine")] == ["mine"]
 
 
 @pytest.mark.parametrize("name", ["amq.consumer/1", "xump.flight/session"])

@@ -26,6 +26,7 @@ import pyarrow
 from xump import always, deliver
 from xump.broker.flight.calls import LOOK_SECONDS, Call
 from xump.broker.flight.connections import host_and_port_of
+from xump.broker.flight.problems import Refused
 from xump.errors import Closed, SelectorNotFound, StaleDelivery, StoreFailed
 from xump_ext.arrow.batch import DeliveryBatch, take_batch
 
@@ -92,9 +93,10 @@ class Taking:
         else:
             self._destination = self.source
             call.check_destination("read", self.source)
-            for queue in {one.source.name for one in list(call.engine.selectors.values())
-                          if one.do.verb == "deliver" and one.do.destination == taken}:
+            for queue in sorted({one.source.name for one in list(call.engine.selectors.values()) if may_deliver(one, self.source)}):
                 call.check("read", queue)
+        self._checked: set[str] = set()
+        """Queues of which messages have come that the user may read. Other permissions end the call."""
         self._selector: Selector | None = None
         self._nothing = pyarrow.record_batch(take_batch(call.engine, 0, self._destination, True))
         self.schema = self._nothing.schema
@@ -158,10 +160,22 @@ class Taking:
         if batch is None:
             return None
         rows = pyarrow.record_batch(batch)
-        taken = zip(rows.column("queue").to_pylist(), rows.column("id").to_pylist(), strict=True)
+        queues = rows.column("queue").to_pylist()
+        taken = list(zip(queues, rows.column("id").to_pylist(), strict=True))
+        try:
+            self._check(set(queues))
+        except Refused:
+            give_back(batch, taken)
+            raise
         with self._lock:
             self._unanswered.update(dict.fromkeys(taken, batch))
         return batch
+
+    def _check(self, queues: set[str]) -> None:
+        """Raise `Refused` unless the user may read these queues: selectors may have come since the stream began."""
+        for queue in sorted(queues - self._checked):
+            self._call.check("read", queue)
+            self._checked.add(queue)
 
     def answer(self, verb: str, ids: Iterable[Any]) -> int:
         """Ack or nack messages: ids, or [queue, id]. Raises `StaleDelivery`, and has done nothing then, unless the engine has
@@ -207,6 +221,12 @@ class Taking:
                 return
             for batch, keys in by_batch(left.items()):
                 give_back(batch, sorted(keys))
+
+
+def may_deliver(selector: Selector, destination: str) -> bool:
+    """Whether it delivers to a destination, or may, since messages name where."""
+    do = selector.do
+    return do.verb == "deliver" and do.queue is None and (do.destination == destination or not isinstance(do.destination, str))
 
 
 def by_batch(found: Iterable[tuple[Message, DeliveryBatch]]) -> list[tuple[DeliveryBatch, list[Message]]]:
