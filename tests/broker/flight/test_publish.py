@@ -260,6 +260,19 @@ def test_what_a_producer_sends_again_enters_once(engine, flying, client, tmp_pat
         client.publish("jobs", rows("x"), producer="p", sequence=9)
 
 
+@pytest.mark.parametrize("numbered", [{}, {"producer": "p", "sequence": 0}], ids=["", "numbered"])
+@pytest.mark.parametrize("moment", [10, 0, -5, -10**18])
+def test_times_from_1970_and_before(engine, client, numbered, moment):
+    """What has expired then is dead-lettered, and what was due then is ready."""
+    dead = engine.create_queue("dead")
+    queue = engine.create_queue("jobs", dead_letter="dead")
+    times = pa.array([moment, None], pa.timestamp("ns", "UTC"))
+    client.publish("jobs", pa.table({"address": ["old", "new"], "expires": times}), **numbered)
+    assert [message.address for message in dead.browse()] == ["old"]
+    client.publish("jobs", pa.table({"address": ["due", "too"], "at": times}), **(numbered and numbered | {"sequence": 1}))
+    assert [message.address for message in queue.browse(state="ready")] == ["new", "due", "too"]
+
+
 def test_a_producer_is_held_back_and_goes_on_behind_what_entered(engine, client):
     engine.create_queue("jobs", limit=3)
     with pytest.raises(QueueFull):

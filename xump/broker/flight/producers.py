@@ -36,6 +36,9 @@ BYTES_MAX = 16 << 10
 STATE_BYTES = 100
 """The memory of a producer has fewer bytes: four numbers and their names."""
 
+BEFORE_ALL = 1 - (1 << 63)
+"""A time, in POSIX nanoseconds, before any other: nothing has expired then, or is due."""
+
 NAME_CHARACTERS_MAX = 200
 """A producer's name has at most so many."""
 
@@ -146,7 +149,7 @@ class Producer:
 
 def messages_of(batch: pyarrow.RecordBatch) -> list[tuple[Message, int | None]]:
     """The rows of a batch as messages, each with its `at`. Raises what `publish_batch` raises."""
-    with xump.Engine(clock=lambda: 0) as engine:
+    with xump.Engine(clock=lambda: BEFORE_ALL) as engine:
         queue = engine.create_queue("rows", unmatched="keep")
         queue.hold()
         engine.publish_batch(queue, batch)
