@@ -4,6 +4,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyarrow import flight
 from pyspark.errors import PySparkException
@@ -11,6 +12,7 @@ from pyspark.errors import PySparkException
 from tests.spark.conftest import rows
 from xump import Engine, always, deliver
 from xump.broker import Broker, hash_password, read_users
+from xump.spark.options import check_for, parsed
 
 
 @pytest.fixture
@@ -138,6 +140,37 @@ def test_tokens(spark, tmp_path):
         assert queue.ready == 0
         write.option("token", token).save("q")
         assert queue.ready == 3
+
+
+def test_user_and_password_outlive_the_broker(spark, tmp_path):
+    """What was staged before it was closed is committed after it was opened again."""
+    file = tmp_path / "users.toml"
+    file.write_text(USERS.format(password=hash_password("secret", 2)))
+    login, port = {"user": "anna", "password": "secret"}, 0
+    for begins in (True, False):
+        with Engine() as engine:
+            engine.create_store("disk", "ring", path=f"{tmp_path}/disk.xump")
+            engine.create_queue("q", store="disk")
+            with Broker(engine, amqp="127.0.0.1:0", flight=f"grpc://127.0.0.1:{port}", store="disk", users=read_users(file)[0]) as broker:
+                options = check_for(parsed({"endpoint": broker.flight.url, "queue": "q"} | login), reading=False)
+                port = broker.flight.url.rpartition(":")[2]
+                with options.client as client:
+                    if begins:
+                        part = client.stage("run", 0, 0, "q", pa.record_batch({"address": ["a"]}))
+                    else:
+                        assert client.commit("run", "q", [part]).rows == 1
+                frame = rows(spark, 3)
+                frame.write.format("xump").mode("append").option("endpoint", broker.flight.url).options(**login).save("q")
+                assert engine.queues["q"].ready == (3 if begins else 7)
+    assert "secret" not in repr(options)
+
+
+@pytest.mark.parametrize("options, text", [
+    ({"user": "anna"}, "belong together"), ({"password": "x"}, "belong together"),
+    ({"user": "anna", "password": "x", "token": "y"}, "leave the token out")])
+def test_user_and_password_or_a_token(options, text):
+    with pytest.raises(ValueError, match=text):
+        parsed({"endpoint": "grpc://127.0.0.1:1", "queue": "q"} | options)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="left out: there is no program `openssl`")

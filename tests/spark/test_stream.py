@@ -210,7 +210,8 @@ def test_acks_are_one_batch_behind(tail, served):
 
 
 @pytest.mark.parametrize("options, text", [
-    ({"endingId": 3}, "a stream has no end"), ({"delivery": "at-least-once"}, "option delivery is for writing"),
+    ({"endingId": 3}, "a stream has no end"), ({"ack": "commit", "selector": "n > 1"}, "with a selector those too"),
+    ({"delivery": "at-least-once"}, "option delivery is for writing"),
     ({"acks": "commit"}, "unknown option 'acks'; did you mean ack. Known are endpoint, queue, address")])
 def test_what_is_wrong_with_a_stream_is_said(tail, options, text):
     with pytest.raises(PySparkException, match=text):

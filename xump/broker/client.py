@@ -52,7 +52,7 @@ class Client:
 
     Args:
         endpoint: Where the broker listens: `grpc://HOST:PORT`, or `grpc+tls://HOST:PORT`.
-        token: A token that the broker gave, instead of user and password.
+        token: A token that the broker gave, instead of user and password. It ends after a day, and with the broker.
         user, password: Log in as this user; None: whoever is on the broker's machine, if the broker has no file of users.
         tls_root_certs: The certificates, PEM, that the broker's one is checked with; None: those of the system.
         vhost: The virtual host.

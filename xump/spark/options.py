@@ -38,7 +38,11 @@ class Options:
     address: str | None = None
     """The address of all rows, if they have no column for it."""
     token: str | None = dataclasses.field(default=None, repr=False)
-    """The token by which the broker knows the user."""
+    """The token by which the broker knows the user, as long as the broker lives, and a day at most."""
+    user: str | None = None
+    """The user, instead of a token."""
+    password: str | None = dataclasses.field(default=None, repr=False)
+    """The password of the user."""
     tls_root_certs: bytes | None = dataclasses.field(default=None, repr=False)
     """The certificates, PEM, that the broker's one is checked with."""
     selector: str | None = None
@@ -67,8 +71,8 @@ class Options:
     @property
     def client(self) -> Client:
         """A new client of the broker, which the caller closes."""
-        return Client(self.endpoint, token=self.token, tls_root_certs=self.tls_root_certs,
-                      timeout=min(CONNECT_SECONDS, self.timeout))
+        return Client(self.endpoint, token=self.token, user=self.user, password=self.password,
+                      tls_root_certs=self.tls_root_certs, timeout=min(CONNECT_SECONDS, self.timeout))
 
 
 def _text(name: str, value: str) -> str:
@@ -128,6 +132,8 @@ KNOWN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "path": ("queue", _text),
     "address": ("address", lambda name, value: value),
     "token": ("token", _text),
+    "user": ("user", _text),
+    "password": ("password", _text),
     "tlsRootCerts": ("tls_root_certs", _certificates),
     "selector": ("selector", _text),
     "startingId": ("starting_id", _place),
@@ -167,6 +173,10 @@ def parsed(given: Mapping[str, str]) -> Options:
             raise ValueError(f"the {field} is missing: say {how}")
     if "://" not in found["endpoint"]:
         raise ValueError(f"option endpoint={found['endpoint']!r}: expected grpc://HOST:PORT or grpc+tls://HOST:PORT")
+    if ("user" in found) != ("password" in found):
+        raise ValueError("options user and password belong together: give both, or a token")
+    if "token" in found and "user" in found:
+        raise ValueError("there are options token, and user and password: leave the token out, since the broker forgets it")
     return Options(**found)
 
 
@@ -184,6 +194,9 @@ def check_for(options: Options, reading: bool, streaming: bool = False) -> Optio
     for name in WRITING if reading else READING:
         if getattr(options, KNOWN[name][0]) != defaults[KNOWN[name][0]]:
             raise ValueError(f"option {name} is for {'writing' if reading else 'reading'}")
+    if streaming and options.acks and options.selector is not None:
+        raise ValueError("ack=commit purges all messages up to an id, and with a selector those too that the stream has not read: "
+                         "leave one of them out, or have a selector of the engine copy what you want into a queue of its own")
     if streaming and reading and options.ending_id is not None:
         raise ValueError("option endingId is for a batch: a stream has no end")
     if reading and not streaming:

@@ -26,7 +26,7 @@ def publish(df: DataFrame, endpoint: str, queue: str, **options: Any) -> None:
             `priority`.
         endpoint: Where the broker listens, `grpc://HOST:PORT`. The executors must reach it.
         queue: The queue.
-        options: Those of the data source, such as `address`, `token`, `delivery`, `txnAppId`, `txnVersion`.
+        options: Those of the data source, such as `address`, `user`, `password`, `delivery`, `txnAppId`, `txnVersion`.
 
     Returns when all rows have entered, or wait for room in the queue. Raises what Spark raises for a write that failed.
 

@@ -96,7 +96,7 @@ def replay(
         progress: Whether a bar is shown on stderr, if that is a terminal; or a function that is told how far it is, a few times a
             second.
         stop: An event that stops it when it is set, from another thread.
-        options: `address`, `token`, `tlsRootCerts` and `timeoutMs`, as for the data source.
+        options: `address`, `user`, `password`, `token`, `tlsRootCerts` and `timeoutMs`, as for the data source.
 
     Returns:
         How many rows are in the target, how many were late, and how late. It returns when all have gone on into the target; if
