@@ -206,11 +206,13 @@ class Client:
     def _put(self, options: Mapping[str, Any], batches: Iterator[pyarrow.RecordBatch]) -> Iterator[dict[str, Any]]:
         first = next(batches, None)
         if first is None:
+            self._ask("target", queue=options["queue"])         # it has to be there all the same
             return
         with self._asking():
             connection, given = self._stream()
             writer, answers = connection.do_put(flight.FlightDescriptor.for_command(json.dumps(options)), first.schema, given)
         waiting = 0
+        own: Exception | None = None
         try:
             batch: pyarrow.RecordBatch | None = first
             while batch is not None:
@@ -220,11 +222,16 @@ class Client:
                 while waiting >= WINDOW:
                     yield self._answer(writer, answers)
                     waiting -= 1
-                batch = next(batches, None)
+                try:
+                    batch = _like(first, next(batches, None))
+                except Exception as error:      # the program's: what was sent before enters, and its answers are told first
+                    own, batch = error, None
             with self._asking():
                 writer.done_writing()
             for _ in range(waiting):
                 yield self._answer(writer, answers)
+            if own is not None:
+                raise own
         finally:
             with suppress(pyarrow.ArrowException):
                 writer.close()
@@ -317,7 +324,7 @@ class Client:
             source: A queue, of which a consumer is made that lives as long as the stream; or a destination.
             destination: Whether `source` is a destination.
             credit: How many messages may be unanswered.
-            timeout: The stream ends when nothing has come for so many seconds; None: never.
+            timeout: The stream ends when nothing has come for so many seconds, while it had credit; None: never.
 
         Returns:
             A context manager, and an iterator of record batches. Messages not answered when the block ends go back.
@@ -375,7 +382,7 @@ class Client:
         return found
 
     def clock(self) -> int:
-        """The broker's clock, in POSIX nanoseconds: what `at` and `expires` are judged by."""
+        """The clock of the broker's engine, in POSIX nanoseconds: what `at` and `expires` are judged by."""
         return int(self._ask("clock")["now"])
 
     def sync(self, queue: str | None = None) -> None:
@@ -516,6 +523,18 @@ class Client:
             else:
                 if deadline is not None and time.monotonic() >= deadline:
                     return
+
+
+def _like(first: pyarrow.RecordBatch, batch: pyarrow.RecordBatch | None) -> pyarrow.RecordBatch | None:
+    """The batch. Raises ValueError if a stream that began with `first` cannot have it."""
+    if batch is not None and not batch.schema.equals(first.schema):
+        raise ValueError(f"a batch has the columns {_columns(batch)}, and the first one of the stream {_columns(first)}: give all "
+                         "batches the same")
+    return batch
+
+
+def _columns(batch: pyarrow.RecordBatch) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in batch.schema)
 
 
 def _place(given: object) -> Any:

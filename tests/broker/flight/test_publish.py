@@ -3,6 +3,7 @@
 import threading
 from contextlib import nullcontext
 from datetime import datetime, UTC
+from itertools import chain
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -68,6 +69,8 @@ def test_nothing_is_no_error(engine, client):
     engine.create_queue("jobs")
     assert client.publish("jobs", []) == Published(0, 0, 0)
     assert client.publish("jobs", rows().slice(0, 0)) == Published(0, 0, 0)
+    with pytest.raises(QueueNotFound):
+        client.publish("not there", [])
 
 
 def test_headers_may_be_maps_and_lists_of_pairs(engine, client):
@@ -76,6 +79,37 @@ def test_headers_may_be_maps_and_lists_of_pairs(engine, client):
     client.publish("jobs", pa.record_batch({"headers": pairs}))
     client.publish("jobs", pa.record_batch({"headers": pa.array([[("b", "2")]], pa.map_(pa.string(), pa.string()))}))
     assert [dict(message.headers) for message in jobs.browse()] == [{"a": "1"}, {}, {"b": "2"}]
+
+
+def test_pairs_are_told_by_their_names(engine, client):
+    jobs = engine.create_queue("jobs")
+    pair = pa.struct([("value", pa.string()), ("key", pa.string())])
+    pairs = pa.ListArray.from_arrays([0, 1, 3, 4], pa.array(
+        [{"key": name, "value": name.upper()} for name in "abcd"], pair), mask=pa.array([False, True, False]))
+    client.publish("jobs", pa.record_batch({"headers": pairs}))
+    client.publish("jobs", pa.record_batch({"headers": pairs}).slice(1))
+    client.publish("jobs", pa.record_batch({"headers": pairs}).slice(0, 0))
+    assert [dict(message.headers) for message in jobs.browse()] == [{"a": "A"}, {}, {"d": "D"}, {}, {"d": "D"}]
+    with pytest.raises(TypeError, match="structs of `key` and `value`"):
+        client.publish("jobs", pa.record_batch({"headers": pa.array([[{"k": "a", "v": "1"}]])}))
+
+
+def broken(*batches):
+    """Batches, and then an error."""
+    yield from batches
+    raise OSError("the disk is gone")
+
+
+@pytest.mark.parametrize("more, error", [
+    (broken(), "the disk is gone"), ([5], "expected record batches"),
+    ([pa.record_batch({"body": ["x"]})], "the columns body: string, and the first one of the stream address: string")])
+def test_an_error_of_the_program_says_what_has_entered(engine, client, more, error):
+    """Also of batches whose answers had not come yet."""
+    jobs = engine.create_queue("jobs")
+    with pytest.raises((OSError, TypeError, ValueError), match=error) as caught:
+        client.publish("jobs", chain([rows("a", "b")] * 5, more))
+    assert caught.value.published == Published(10, 1, 10)
+    assert jobs.ready == 10
 
 
 def test_dictionaries_are_texts(engine, client):
