@@ -10,6 +10,7 @@ from pyarrow import flight
 import xump
 from xump.broker import Broker, Client, Limits
 from xump.broker.flight import decisions, staging
+from xump.broker.flight.attempts import STAGED, Attempt
 from xump.broker.flight.entering import Entering
 from xump.errors import Conflict, QueueNotFound, StoreFull, TransactionError
 
@@ -356,6 +357,25 @@ def test_a_partition_has_one_winner(engine, jobs, client):
     assert len(staged(engine)) == 2
     assert client.commit("run", "jobs", parts[1:]).rows == 1
     assert addresses(jobs) == ["a"]
+
+
+def test_what_waits_for_a_target_is_not_for_its_successor(engine, flying, client):
+    """A queue of the same name: what is staged, or comes, for the first one never enters the second."""
+    jobs = engine.create_queue("jobs")
+    part = client.stage("run", 0, 0, "jobs", rows("a"))
+    staging = flying.flight.staging_of(flying.vhosts["/"])
+    attempt, _ = staging.stage({"run": "open", "partition": 0, "attempt": 0, "target": "jobs"})
+    staging.begin(attempt)
+    assert Attempt.read("", engine.queues["xump.staging/jobs/run/0-0"].meta[STAGED]).incarnation == jobs.incarnation
+    engine.delete_queue("jobs")
+    jobs = engine.create_queue("jobs")
+    with pytest.raises(TransactionError, match="queue 'jobs', for which run 'run' is staged, was deleted"):
+        client.commit("run", "jobs", [part])
+    with pytest.raises(TransactionError, match="run 'open' is staged, was deleted"):
+        staging.add(attempt, rows("b"), 100)
+    staging.end(attempt)
+    staging.look_after(time.monotonic())
+    assert (jobs.ready, jobs.entering, staged(engine)) == (0, 0, [])
 
 
 def test_what_waits_for_a_target_that_is_deleted_is_dropped(engine, jobs, flying, client):

@@ -32,6 +32,8 @@ class Attempt:
         self.run, self.partition, self.attempt, self.target, self.key = run, partition, attempt, target, key
         self.name = f"{STAGING}{target}/{run}/{partition}-{attempt}"
         """The name of its queue."""
+        self.incarnation = 0
+        """Of its target: another queue of that name does not get it."""
         self.rows = 0
         """How many rows have come."""
         self.bytes = 0
@@ -55,14 +57,14 @@ class Attempt:
         """Its description in the map of its queue."""
         return json.dumps({
             "run": self.run, "partition": self.partition, "attempt": self.attempt, "target": self.target, "key": self.key,
-            "rows": self.rows if self.sealed else None, "bytes": self.bytes}).encode()
+            "incarnation": self.incarnation, "rows": self.rows if self.sealed else None, "bytes": self.bytes}).encode()
 
     @staticmethod
     def read(name: str, kept: bytes) -> Attempt:
         """From the map of a queue of this name."""
         found = json.loads(kept)
         made = Attempt(found["run"], found["partition"], found["attempt"], found["target"], as_key(found["key"]))
-        made.name = name
+        made.name, made.incarnation = name, found.get("incarnation", 0)
         made.rows, made.sealed, made.bytes = found["rows"] or 0, found["rows"] is not None, found["bytes"]
         return made
 

@@ -81,7 +81,9 @@ class Staging:
         """The attempt that is to be staged, and what was decided of its version. Raises if its run was decided."""
         attempt = attempt_of(options)
         with self._lock:
-            decision = decisions.find(self._target(attempt.target).meta, attempt.run, attempt.key)
+            target = self._target(attempt.target)
+            attempt.incarnation = target.incarnation
+            decision = decisions.find(target.meta, attempt.run, attempt.key)
             if decision is not None and (attempt.key is None or decision.state != COMMITTED):
                 raise decided(attempt.run, decision)
             if decision is None and attempt.of in self._alive:
@@ -165,7 +167,15 @@ class Staging:
         wait_durable(self._engine, check_open)
         return attempt.rows
 
+    def _has_target(self, attempt: Attempt) -> bool:
+        """Whether the queue is there for which it is staged, and not another one of that name."""
+        queue = self._engine.queues.get(attempt.target)
+        return queue is not None and queue.incarnation == attempt.incarnation
+
     def _check_here(self, attempt: Attempt) -> None:
+        if not self._has_target(attempt):
+            raise TransactionError(f"queue {attempt.target!r}, for which run {attempt.run!r} is staged, was deleted: stage it anew, "
+                                   "as another run")
         if attempt.gone:
             raise TransactionError(f"run {attempt.run!r} was decided without attempt {attempt.attempt} of partition "
                                    f"{attempt.partition}")
@@ -217,7 +227,10 @@ class Staging:
             if attempt is None or not attempt.sealed:
                 raise TransactionError(
                     f"attempt {number} of partition {partition} of run {run!r} is not staged for {queue.name!r}: nothing was "
-                    "published. It may never have been sealed, or the broker has lost it with a store in RAM; run the job again")
+                    "published by this call. It may never have been sealed, or was lost with a store in RAM: then run the job again. Or "
+                    f"the run was committed, and {decisions.RUNS_MAX} others without a key have been since: then look whether its "
+                    "rows are there")
+            self._check_here(attempt)
             if attempt.rows != count:
                 raise TransactionError(f"attempt {number} of partition {partition} of run {run!r} has {attempt.rows} rows, not "
                                        f"{count}: nothing was published")
@@ -247,7 +260,7 @@ class Staging:
         """Drop runs that have given no sign of life for too long, and what waits for a target that was deleted."""
         with self._lock:
             for attempt in list(self._attempts.values()):
-                if attempt.sealed and attempt.target not in self._engine.queues:
+                if attempt.sealed and not self._has_target(attempt):
                     self._drop(attempt)
             for run in self._open:
                 self._alive[run] = now
