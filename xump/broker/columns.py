@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow
+import pyarrow.compute
 
 ROWS_MAX = 10_000
 """A table, or what is read as one, is sent in batches of so many rows at most."""
@@ -49,9 +50,15 @@ def _with_map(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
     if at < 0:
         return batch
     kind = batch.schema.field(at).type
-    if not pyarrow.types.is_list(kind) or not pyarrow.types.is_struct(kind.value_type) or kind.value_type.num_fields != 2:
+    if not pyarrow.types.is_list(kind) or not pyarrow.types.is_struct(kind.value_type):
         return batch
+    pairs = kind.value_type
+    if sorted(field.name for field in pairs) != ["key", "value"]:
+        raise TypeError(f"column headers is of type {kind}; a list of pairs has structs of `key` and `value`")
     headers = batch.column(at)
-    pairs = headers.values
-    made = pyarrow.MapArray.from_arrays(headers.offsets, pairs.field(0), pairs.field(1))
+    lengths = pyarrow.compute.list_value_length(headers).fill_null(0)
+    ends = pyarrow.compute.cumulative_sum(lengths).cast(pyarrow.int32())
+    pairs = headers.flatten()           # without what lies below null
+    made = pyarrow.MapArray.from_arrays(pyarrow.concat_arrays([pyarrow.array([0], pyarrow.int32()), ends]),
+                                        pairs.field("key"), pairs.field("value"), mask=headers.is_null())
     return batch.set_column(at, pyarrow.field("headers", made.type), made)
