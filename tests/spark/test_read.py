@@ -151,7 +151,8 @@ def test_user_and_password_outlive_the_broker(spark, tmp_path):
         with Engine() as engine:
             engine.create_store("disk", "ring", path=f"{tmp_path}/disk.xump")
             engine.create_queue("q", store="disk")
-            with Broker(engine, amqp="127.0.0.1:0", flight=f"grpc://127.0.0.1:{port}", store="disk", users=read_users(file)[0]) as broker:
+            with Broker(engine, amqp="127.0.0.1:0", flight=f"grpc://127.0.0.1:{port}", store="disk",
+                        users=read_users(file)[0]) as broker:
                 options = check_for(parsed({"endpoint": broker.flight.url, "queue": "q"} | login), reading=False)
                 port = broker.flight.url.rpartition(":")[2]
                 with options.client as client:

@@ -195,7 +195,7 @@ def check_for(options: Options, reading: bool, streaming: bool = False) -> Optio
         if getattr(options, KNOWN[name][0]) != defaults[KNOWN[name][0]]:
             raise ValueError(f"option {name} is for {'writing' if reading else 'reading'}")
     if streaming and options.acks and options.selector is not None:
-        raise ValueError("ack=commit purges all messages up to an id, and with a selector those too that the stream has not read: "
+        raise ValueError("ack=commit purges all messages up to an id, with a selector those too that the stream has not read: "
                          "leave one of them out, or have a selector of the engine copy what you want into a queue of its own")
     if streaming and reading and options.ending_id is not None:
         raise ValueError("option endingId is for a batch: a stream has no end")

@@ -50,6 +50,7 @@ def test_from_one_time_on_and_before_another(tmp_path):
         engine.create_queue("jobs")
         for moment in (1_000_000, 2_000_000, 3_000_000):
             clock[0] = moment
+            assert client.clock() == moment
             engine.publish("jobs", str(moment))
 
         def at(microseconds):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -39,9 +38,9 @@ def ping(call: Call, options: Options) -> Any:
 
 
 def clock(call: Call, options: Options) -> Any:
-    """The broker's clock, in POSIX nanoseconds."""
+    """The engine's clock, in POSIX nanoseconds."""
     only(options)
-    return {"now": time.time_ns()}
+    return {"now": call.engine._clock()}
 
 
 def queues(call: Call, options: Options) -> Any:

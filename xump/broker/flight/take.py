@@ -5,7 +5,8 @@ A ticket is a JSON object:
     take        a destination; or {"queue": NAME}: a consumer of that queue is made, and ends with the stream
     session     a name that the client has drawn, by which it answers
     credit      so many messages may be unanswered
-    timeout     the stream ends when nothing has come for so many seconds; without it, never
+    timeout     the stream ends when nothing has come for so many seconds; without it, never. It does not end as long as all
+                credit is used: its client works
 
 A batch without rows is a sign of life.
 A message that is not answered when the stream ends returns to its queue.
@@ -93,8 +94,9 @@ class Taking:
         else:
             self._destination = self.source
             call.check_destination("read", self.source)
-            for queue in sorted({one.source.name for one in list(call.engine.selectors.values()) if may_deliver(one, self.source)}):
-                call.check("read", queue)
+            for selector in list(call.engine.selectors.values()):
+                if may_deliver(selector, self.source):
+                    call.check("read", selector.source.name)
         self._checked: set[str] = set()
         """Queues of which messages have come that the user may read. Other permissions end the call."""
         self._selector: Selector | None = None
