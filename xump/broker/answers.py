@@ -76,6 +76,8 @@ class Target(NamedTuple):
     """Whether the queue is in a store on disk."""
     durable_elsewhere: bool
     """Whether selectors lead from it to durable queues in other stores: what a crash repeats comes to those twice."""
+    store: str
+    """The name of its store."""
 
 
 class Plan(NamedTuple):

@@ -528,8 +528,8 @@ class Client:
 def _like(first: pyarrow.RecordBatch, batch: pyarrow.RecordBatch | None) -> pyarrow.RecordBatch | None:
     """The batch. Raises ValueError if a stream that began with `first` cannot have it."""
     if batch is not None and not batch.schema.equals(first.schema):
-        raise ValueError(f"a batch has the columns {_columns(batch)}, and the first one of the stream {_columns(first)}: give all "
-                         "batches the same")
+        raise ValueError(f"a batch has the columns {_columns(batch)}, and the first one of the stream {_columns(first)}: "
+                         "give all batches the same")
     return batch
 
 

@@ -1,6 +1,7 @@
 """Reading by id over Flight, and taking."""
 
 import json
+import re
 from datetime import datetime, timedelta, UTC
 
 import pyarrow as pa
@@ -41,6 +42,36 @@ def test_times(engine, client):
     engine.publish("jobs", "now")
     assert ids(client.browse("jobs", start=now)) == [1]
     assert ids(client.browse("jobs", start=datetime.now(UTC) + timedelta(days=1))) == []
+
+
+@pytest.mark.parametrize("value, kind", [
+    (1e300, "float32"), (-70_000.0, "float16"), (0.5, "int64"), (300, "int8"), ("x", "int64"), (2**53 + 1, "float64")])
+@pytest.mark.parametrize("columns", [None, ["headers"]])
+def test_a_header_that_does_not_fit_is_named(engine, client, value, kind, columns):
+    engine.create_queue("jobs")
+    for headers in ({}, {"x": "1" if value == "x" else type(value)(1)}, {"x": value}):
+        engine.publish("jobs", headers=headers)
+    with pytest.raises(ValueError, match=re.escape(f"header 'x' of message 3 is {value!r}, which does not fit into")):
+        client.browse("jobs", columns=columns, headers={"x": kind}).read_all()
+    reader = client.browse("jobs", columns=columns, headers={"x": kind}, end=2)
+    assert [row["headers"] for row in reader.read_all().to_pylist()] == [{"x": None}, {"x": 1}]
+
+
+def test_infinity_is_infinite_in_every_type(engine, client):
+    engine.create_queue("jobs")
+    engine.publish("jobs", headers={"x": float("inf")})
+    assert client.browse("jobs", headers={"x": "float32"}).read_all()["headers"].to_pylist() == [{"x": float("inf")}]
+
+
+def test_a_plan_has_so_many_parts_also_where_ids_are_far_apart(engine, client):
+    queue = engine.create_queue("jobs")
+    engine.publish_batch("jobs", pa.table({"body": [b""] * 20_000}))
+    queue.purge(upto=19_990)
+    engine.publish_batch("jobs", pa.table({"body": [b""] * 20_000}))
+    queue.purge(upto=39_700)
+    plan = client.plan("jobs", 10)
+    sizes = [sum(first <= id <= last for id in range(39_701, 40_001)) for first, last in plan.parts]
+    assert (plan.rows, sizes) == (300, [30] * 10)
 
 
 def test_from_one_time_on_and_before_another(tmp_path):
@@ -216,7 +247,7 @@ def test_what_a_writer_wants_to_know(engine, durable, client):
     engine.create_queue("fast")
     engine.create_queue("through", transit=True)
     assert [client.target(name) for name in ("jobs", "fast", "through")] == [
-        (False, True, False), (False, False, False), (True, False, False)]
+        (False, True, False, durable), (False, False, False, "ram"), (True, False, False, "ram")]
 
 
 def test_a_writer_hears_of_durable_queues_in_other_stores_behind_its_own(engine, durable, client):

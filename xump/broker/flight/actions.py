@@ -141,7 +141,7 @@ def target(call: Call, options: Options) -> Any:
     """A queue as a writer sees it."""
     only(options, "queue")
     queue = call.queue("write", text(options, "queue"))
-    return {"is_transit": queue.transit, "is_durable": is_stored(queue), "durable_elsewhere": any(
+    return {"store": queue.store.name, "is_transit": queue.transit, "is_durable": is_stored(queue), "durable_elsewhere": any(
         is_stored(one) and one.store.name != queue.store.name for one in below(call, queue))}
 
 
@@ -189,7 +189,8 @@ def plan(call: Call, options: Options) -> Any:
     last = end if given is None else min(given, end)
     if first > last:
         return {"incarnation": incarnation, "parts": [], "rows": 0}
-    every = max(1, (last - first + 1) // (parts * MARKS_A_PART))
+    kept = queue.ready + queue.delayed + queue.outstanding + queue.history
+    every = max(1, min(kept, last - first + 1) // (parts * MARKS_A_PART))
     count, marks = id_marks(call.engine, queue, first, last, every)
     firsts = [marks[len(marks) * part // parts] for part in range(parts)] if marks else []
     firsts = [first, *sorted({one for one in firsts if one > marks[0]})] if firsts else []

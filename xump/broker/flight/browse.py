@@ -114,9 +114,12 @@ class Browse:
 
     def _slice(self, at: int, rows: int) -> tuple[pyarrow.RecordBatch, int | None]:
         last = self._end if rows else 0
+        columns = self._columns
+        if columns is not None and self._types is not None and "id" not in columns:
+            columns = [*columns, "id"]          # for errors, which name it
         found, after = browse_slice(
             self._call.engine, self.queue, at, last, None if self._state == "all" else self._state, self._filter, self._reverse,
-            rows, BYTES_MAX, LOOKS_MAX, self._types is None, self._columns)
+            rows, BYTES_MAX, LOOKS_MAX, self._types is None, columns)
         return pyarrow.record_batch(found), after
 
     def _shaped(self, rows: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
@@ -169,17 +172,37 @@ def with_headers(rows: pyarrow.RecordBatch, fields: list[pyarrow.Field]) -> pyar
     value that does not fit."""
     at = rows.schema.get_field_index("headers")
     headers = rows.column(at)
-    columns = [header_of(headers, field) for field in fields]
+    columns = [header_of(headers, field, rows.column("id")) for field in fields]
     made = pyarrow.StructArray.from_arrays(columns, fields=fields) if fields else pyarrow.nulls(rows.num_rows, pyarrow.struct([]))
     return rows.set_column(at, pyarrow.field("headers", made.type), made)
 
 
-def header_of(headers: pyarrow.Array, field: pyarrow.Field) -> pyarrow.Array:
-    """A header as a column."""
+def header_of(headers: pyarrow.Array, field: pyarrow.Field, ids: pyarrow.Array) -> pyarrow.Array:
+    """A header as a column. Raises `ArrowInvalid`, which names the first message whose value does not fit."""
     if pyarrow.types.is_map(headers.type):          # in rows with very many different names
         found = pyarrow.compute.map_lookup(headers, field.name, "first")
     elif pyarrow.types.is_struct(headers.type) and headers.type.get_field_index(field.name) >= 0:
         found = headers.field(field.name)
     else:
         return pyarrow.nulls(len(headers), field.type)
-    return found.cast(field.type)
+    try:
+        return fitted(found, field.type)
+    except pyarrow.ArrowInvalid:
+        for id, value in zip(ids, found, strict=True):
+            try:
+                fitted(pyarrow.array([value.as_py()], found.type), field.type)
+            except pyarrow.ArrowInvalid as error:
+                raise pyarrow.ArrowInvalid(
+                    f"header {field.name!r} of message {id} is {value.as_py()!r}, which does not fit into {field.type}: ask for "
+                    f"another type, or leave such messages out by `where` ({error})") from None
+        raise
+
+
+def fitted(values: pyarrow.Array, kind: pyarrow.DataType) -> pyarrow.Array:
+    """The values as another type. Raises `ArrowInvalid`; Arrow itself makes infinity of a number that is too large for a type."""
+    made = values.cast(kind)
+    if pyarrow.types.is_floating(kind) and pyarrow.types.is_floating(values.type):
+        is_lost = pyarrow.compute.and_(pyarrow.compute.is_inf(made), pyarrow.compute.is_finite(values))
+        if pyarrow.compute.any(is_lost).as_py():
+            raise pyarrow.ArrowInvalid(f"beyond the range of {kind}")
+    return made

@@ -174,8 +174,8 @@ class Staging:
 
     def _check_here(self, attempt: Attempt) -> None:
         if not self._has_target(attempt):
-            raise TransactionError(f"queue {attempt.target!r}, for which run {attempt.run!r} is staged, was deleted: stage it anew, "
-                                   "as another run")
+            raise TransactionError(f"queue {attempt.target!r}, for which run {attempt.run!r} is staged, was deleted: stage it "
+                                   "anew, as another run")
         if attempt.gone:
             raise TransactionError(f"run {attempt.run!r} was decided without attempt {attempt.attempt} of partition "
                                    f"{attempt.partition}")
@@ -227,9 +227,9 @@ class Staging:
             if attempt is None or not attempt.sealed:
                 raise TransactionError(
                     f"attempt {number} of partition {partition} of run {run!r} is not staged for {queue.name!r}: nothing was "
-                    "published by this call. It may never have been sealed, or was lost with a store in RAM: then run the job again. Or "
-                    f"the run was committed, and {decisions.RUNS_MAX} others without a key have been since: then look whether its "
-                    "rows are there")
+                    "published by this call. It may never have been sealed, or was lost with a store in RAM: then run the job "
+                    f"again. Or the run was committed, and {decisions.RUNS_MAX} others without a key have been since: then look "
+                    "whether its rows are there")
             self._check_here(attempt)
             if attempt.rows != count:
                 raise TransactionError(f"attempt {number} of partition {partition} of run {run!r} has {attempt.rows} rows, not "
