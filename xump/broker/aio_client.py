@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 THREADS_MAX = 32
-"""So many calls wait at once; more of them wait for their turn."""
+"""So many calls wait at once; more of them wait for their turn. Streams are none of them."""
 
 
 class AsyncClient:
     """`Client` for asyncio: the same arguments, calls and errors; each call is awaited, or iterated over with `async for`.
 
-    Flight has no calls that do not block, so each call waits in a thread, of at most 32. A task that is cancelled ends its
-    stream; a call that is no stream goes on without it.
+    Flight has no calls that do not block, so each call waits in a thread, of at most 32, and each stream in one of its own. A
+    task that is cancelled ends its stream; a call that is no stream goes on without it.
 
     >>> import asyncio, pyarrow
     >>> from xump import Engine
@@ -56,24 +56,47 @@ class AsyncClient:
         self._client = Client(endpoint, token=token, user=user, password=password, tls_root_certs=tls_root_certs, vhost=vhost,
                               timeout=timeout)
         self._threads = ThreadPoolExecutor(THREADS_MAX, "xump-client")
+        self._streams: set[ThreadPoolExecutor] = set()
+        """The threads of streams, one each."""
 
     async def _call(self, call: Callable[..., T], *given: Any, **options: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(call, *given, **options))
 
+    @contextmanager
+    def _stream(self, end: Callable[[], object] = lambda: None) -> Iterator[Callable[..., Awaitable[Any]]]:
+        """A block with a stream, and how its calls are made: in a thread of its own, since it may wait for long. That ends with
+        `end()`, when the call has ended that is under way."""
+        thread = ThreadPoolExecutor(1, "xump-client-stream")
+        self._streams.add(thread)
+
+        def ended() -> None:
+            """The last call."""
+            self._streams.discard(thread)
+            end()
+
+        try:
+            yield partial(asyncio.get_running_loop().run_in_executor, thread)
+        finally:
+            with suppress(RuntimeError):        # the client was closed meanwhile, or the interpreter ends
+                thread.submit(ended)
+            thread.shutdown(wait=False)
+
     async def _each(self, begin: Callable[[], Iterator[T]], end: Callable[[], object] | None = None) -> AsyncIterator[T]:
         """The values of an iterator, of which each step waits in a thread; `end` wakes it when nobody waits for it any more."""
-        items = await self._call(begin)
-        try:
-            while (item := await self._call(next, items, None)) is not None:
-                yield item
-        except (asyncio.CancelledError, GeneratorExit):
-            if end is not None:
-                end()
-            raise
+        with self._stream() as call:
+            items = await call(begin)
+            try:
+                while (item := await call(next, items, None)) is not None:
+                    yield item
+            except (asyncio.CancelledError, GeneratorExit):
+                if end is not None:
+                    end()
+                raise
 
     async def close(self) -> None:
         """Close the connection, when the calls have ended that are under way."""
-        await asyncio.to_thread(self._threads.shutdown)
+        for threads in (*self._streams, self._threads):
+            await asyncio.to_thread(threads.shutdown)
         self._client.close()
 
     async def __aenter__(self) -> Self:
@@ -110,12 +133,9 @@ class AsyncClient:
         """As `Client.browse`: an iterator of record batches."""
         reader = await self._call(self._client.browse, queue, start=start, end=end, where=where, state=state, reverse=reverse,
                                   columns=columns, headers=headers)
-        try:
-            while (batch := await self._call(_next_of, reader)) is not None:
+        with self._stream(reader.close) as call:
+            while (batch := await call(_next_of, reader)) is not None:
                 yield batch
-        finally:
-            with suppress(RuntimeError):        # the threads have ended
-                self._threads.submit(reader.close)
 
     def take(
         self, source: str, *, destination: bool = False, credit: int = 1000, timeout: float | None = None

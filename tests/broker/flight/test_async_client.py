@@ -8,6 +8,7 @@ import pytest
 
 from tests.broker.flight.conftest import until
 from xump.broker import AsyncClient, Client
+from xump.broker.aio_client import THREADS_MAX
 from xump.broker.answers import BrokerUnreachable, Published
 from xump.errors import QueueNotFound, StaleDelivery
 
@@ -72,6 +73,28 @@ def test_a_task_that_is_cancelled_ends_its_stream(engine, flying):
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
+
+    asyncio.run(main())
+    until(lambda: len(flying.flight.calls) == 0 and not engine.selectors)
+
+
+def test_streams_that_wait_hold_no_call_up(engine, flying):
+    engine.create_queue("jobs")
+
+    async def take(client):
+        async with client.take("jobs") as taken:
+            async for _ in taken:
+                pass
+
+    async def main():
+        async with AsyncClient(flying.flight.url) as client:
+            tasks = [asyncio.create_task(take(client)) for _ in range(THREADS_MAX + 1)]
+            await asyncio.to_thread(until, lambda: len(engine.selectors) == len(tasks))
+            async with asyncio.timeout(60):
+                assert [one["name"] for one in await client.queues()] == ["jobs"]
+            for task in tasks:
+                task.cancel()
+            assert all(isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(*tasks, return_exceptions=True))
 
     asyncio.run(main())
     until(lambda: len(flying.flight.calls) == 0 and not engine.selectors)
