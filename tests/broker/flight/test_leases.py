@@ -27,10 +27,12 @@ def test_a_queue_whose_lease_ends_is_deleted(engine, flying, client):
 
 def test_a_queue_that_was_made_again_has_no_lease(engine, flying, client):
     engine.create_queue("leased")
-    client.lease("leased", 1)
+    client.lease("leased", 1000)
     client.delete_queue("leased")
     engine.create_queue("leased")
     flying.flight.look_after(time.monotonic() + 10)
+    assert not flying.flight.leases_of(flying.vhosts["/"])._ends
+    flying.flight.look_after(time.monotonic() + 2000)
     assert "leased" in engine.queues
 
 

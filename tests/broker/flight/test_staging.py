@@ -359,6 +359,14 @@ def test_a_partition_has_one_winner(engine, jobs, client):
     assert addresses(jobs) == ["a"]
 
 
+def test_a_commit_has_the_key_of_what_was_staged(engine, jobs, client):
+    part = client.stage("run", 0, 0, "jobs", rows("a"), key=("app", 7))
+    for key in (None, ("app", 8)):
+        with pytest.raises(TransactionError, match="give both the same. Nothing was published"):
+            client.commit("run", "jobs", [part], key=key)
+    assert client.commit("run", "jobs", [part], key=("app", 7)).rows == 1
+
+
 def test_what_waits_for_a_target_is_not_for_its_successor(engine, flying, client):
     """A queue of the same name: what is staged, or comes, for the first one never enters the second."""
     jobs = engine.create_queue("jobs")

@@ -56,8 +56,12 @@ class Leases:
             self._ends[queue.name, queue.incarnation] = time.monotonic() + seconds
 
     def look_after(self, now: float) -> None:
-        """Delete the queues whose leases have ended."""
+        """Delete the queues whose leases have ended, and forget those that are gone."""
         with self._lock:
+            for name, incarnation in list(self._ends):
+                queue = self._engine.queues.get(name)
+                if queue is None or queue.incarnation != incarnation:
+                    del self._ends[name, incarnation]
             ended = [key for key, end in self._ends.items() if now >= end]
             for key in ended:
                 del self._ends[key]
