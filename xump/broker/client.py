@@ -223,7 +223,8 @@ class Client:
                     yield self._answer(writer, answers)
                     waiting -= 1
                 try:
-                    batch = _like(first, next(batches, None))
+                    batch = next(batches, None)
+                    columns.check_alike(first, batch)
                 except Exception as error:      # the program's: what was sent before enters, and its answers are told first
                     own, batch = error, None
             with self._asking():
@@ -523,18 +524,6 @@ class Client:
             else:
                 if deadline is not None and time.monotonic() >= deadline:
                     return
-
-
-def _like(first: pyarrow.RecordBatch, batch: pyarrow.RecordBatch | None) -> pyarrow.RecordBatch | None:
-    """The batch. Raises ValueError if a stream that began with `first` cannot have it."""
-    if batch is not None and not batch.schema.equals(first.schema):
-        raise ValueError(f"a batch has the columns {_columns(batch)}, and the first one of the stream {_columns(first)}: "
-                         "give all batches the same")
-    return batch
-
-
-def _columns(batch: pyarrow.RecordBatch) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in batch.schema)
 
 
 def _place(given: object) -> Any:

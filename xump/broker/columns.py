@@ -25,6 +25,17 @@ def batches_of(given: Any, address: str | None = None) -> Iterator[pyarrow.Recor
         yield batch
 
 
+def check_alike(first: pyarrow.RecordBatch, batch: pyarrow.RecordBatch | None) -> None:
+    """Raise ValueError if a stream that began with `first` cannot go on with this batch."""
+    if batch is not None and not batch.schema.equals(first.schema):
+        raise ValueError(f"a batch has the columns {_said(batch)}, and the first one of the stream {_said(first)}: give all "
+                         "batches the same")
+
+
+def _said(batch: pyarrow.RecordBatch) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in batch.schema)
+
+
 def _batches(given: Any) -> Iterator[pyarrow.RecordBatch]:
     if isinstance(given, pyarrow.RecordBatch):
         yield given

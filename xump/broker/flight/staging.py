@@ -232,8 +232,9 @@ class Staging:
                     "whether its rows are there")
             self._check_here(attempt)
             if attempt.key != key:
-                raise TransactionError(f"attempt {number} of partition {partition} of run {run!r} is staged with key={attempt.key!r}"
-                                       f", and the commit has key={key!r}: give both the same. Nothing was published")
+                raise TransactionError(
+                    f"attempt {number} of partition {partition} of run {run!r} is staged with key={attempt.key!r}, and the "
+                    f"commit has key={key!r}: give both the same. Nothing was published")
             if attempt.rows != count:
                 raise TransactionError(f"attempt {number} of partition {partition} of run {run!r} has {attempt.rows} rows, not "
                                        f"{count}: nothing was published")
