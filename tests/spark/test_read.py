@@ -8,11 +8,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 from pyspark.errors import PySparkException
+from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from tests.spark.conftest import rows
 from xump import Engine, always, deliver
 from xump.broker import Broker, hash_password, read_users
 from xump.spark.options import check_for, parsed
+from xump.spark.schema import Shape
 
 
 @pytest.fixture
@@ -164,6 +166,19 @@ def test_user_and_password_outlive_the_broker(spark, tmp_path):
                 frame.write.format("xump").mode("append").option("endpoint", broker.flight.url).options(**login).save("q")
                 assert engine.queues["q"].ready == (3 if begins else 7)
     assert "secret" not in repr(options)
+
+
+def test_options_that_say_nothing_to_a_batch_are_refused_whatever_they_say():
+    for value in ("true", "false"):
+        with pytest.raises(ValueError, match="option failOnDataLoss is for a stream"):
+            check_for(parsed({"endpoint": "grpc://127.0.0.1:1", "queue": "q", "failOnDataLoss": value}), reading=True)
+    with pytest.raises(ValueError, match="minPartitions='10001': allowed is a whole number from 1 to 10000"):
+        parsed({"endpoint": "grpc://127.0.0.1:1", "queue": "q", "minPartitions": "10001"})
+
+
+def test_values_of_headers_need_not_be_nullable():
+    never_null = MapType(StringType(), StringType(), valueContainsNull=False)
+    assert Shape(StructType([StructField("headers", never_null)])).columns == ["headers"]
 
 
 @pytest.mark.parametrize("options, text", [

@@ -8,13 +8,14 @@ import warnings
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import Row
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tests.spark.conftest import numbers, rows
 from xump import always, copy_to, deliver, where
 from xump.broker import Client
 from xump.spark import XumpDataSource, publish, publish_partition
-from xump.spark.options import CONNECT_SECONDS
+from xump.spark.options import CONNECT_SECONDS, as_texts
 from xump.spark.publishing import BATCH_ROWS
 from xump.spark.schema import SLICE_BYTES, sliced
 
@@ -224,6 +225,42 @@ def test_rows_of_a_partition_need_not_be_alike(spark, served):
         publish_partition([*first, *second, {"address": "a"}], served.url, "q")
     with pytest.raises(TypeError, match="expected rows of Spark, dicts or record batches, got int"):
         publish_partition([first[0], 1], served.url, "q")
+
+
+@pytest.mark.parametrize("kind", [Row, dict])
+def test_times_without_a_zone_are_those_of_the_process(served, monkeypatch, kind):
+    """As Spark's rows have them."""
+    monkeypatch.setenv("TZ", "XXX-5")
+    time.tzset()
+    try:
+        moment = datetime.datetime(2126, 1, 1)
+        row = kind(address="a", body=b"b", expires=moment, headers=kind(at=moment))
+        publish_partition([row, {"address": "a", "body": b"b", "expires": moment.astimezone()}], served.url, "q")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    ns = int(datetime.datetime(2125, 12, 31, 19, tzinfo=datetime.UTC).timestamp()) * 10**9
+    assert [(one.expires, one.headers.get("at", ns)) for one in served.queue.browse()] == [(ns, ns)] * 2
+
+
+def test_nothing_is_no_row(served):
+    row = {"address": "a", "body": b"b"}
+    for given in ([None, row], [row, None]):
+        with pytest.raises(TypeError, match="got NoneType"):
+            publish_partition(given, served.url, "q")
+    assert served.queue.ready == 0
+
+
+def test_what_is_none_was_not_given(served):
+    publish_partition([{"address": "a", "body": b"b"}], served.url, "q", address=None, token=None)
+    assert [message.address for message in served.queue.browse()] == ["a"]
+    assert as_texts({"address": None, "txnVersion": 7}) == {"txnVersion": "7"}
+
+
+def test_a_partition_is_published_at_least_once(served):
+    with pytest.raises(ValueError, match="use `publish`"):
+        publish_partition([{"address": "a", "body": b"b"}], served.url, "q", delivery="exactly-once")
+    assert served.queue.ready == 0
 
 
 def test_rows_of_different_sizes_are_sent_in_slices_of_4_mib():

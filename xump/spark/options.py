@@ -20,6 +20,9 @@ CONNECT_SECONDS = 10.0
 TIMEOUT_MS = 600_000
 """So long a commit is asked for."""
 
+PARTS_ASKED_MAX = 10_000
+"""The broker divides a queue into so many parts at most."""
+
 DELIVERIES = ("exactly-once", "at-least-once")
 ACKS = ("none", "commit")
 
@@ -67,6 +70,8 @@ class Options:
     """Which version this write is."""
     timeout: float = TIMEOUT_MS / 1000
     """So many seconds a commit is asked for."""
+    given: frozenset[str] = frozenset()
+    """The names of those that the program has given."""
 
     @property
     def client(self) -> Client:
@@ -90,14 +95,15 @@ def _one_of(*allowed: str) -> Callable[[str, str], str]:
     return parse
 
 
-def _number(least: int) -> Callable[[str, str], int]:
+def _number(least: int, most: int = (1 << 63) - 1) -> Callable[[str, str], int]:
     def parse(name: str, value: str) -> int:
         try:
             number = int(value)
         except ValueError:
             number = least - 1
-        if not least <= number < 1 << 63:
-            raise ValueError(f"option {name}={value!r}: allowed is a whole number from {least} on")
+        if not least <= number <= most:
+            until = "on" if most >= 1 << 62 else f"to {most}"
+            raise ValueError(f"option {name}={value!r}: allowed is a whole number from {least} {until}")
         return number
 
     return parse
@@ -139,7 +145,7 @@ KNOWN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "startingId": ("starting_id", _place),
     "endingId": ("ending_id", _number(1)),
     "maxOffsetsPerTrigger": ("rows_a_trigger", _number(1)),
-    "minPartitions": ("partitions_min", _number(1)),
+    "minPartitions": ("partitions_min", _number(1, PARTS_ASKED_MAX)),
     "failOnDataLoss": ("fails_on_loss", _flag),
     "ack": ("acks", lambda name, value: _one_of(*ACKS)(name, value) == "commit"),
     "delivery": ("stages", lambda name, value: _one_of(*DELIVERIES)(name, value) == "exactly-once"),
@@ -157,12 +163,14 @@ def parsed(given: Mapping[str, str]) -> Options:
     """The options. Raises ValueError, which lists the known ones for an unknown one."""
     names = {name.lower(): name for name in KNOWN}
     found: dict[str, Any] = {}
+    given_names = []
     for key, value in given.items():
         name = names.get(key.lower())
         if name is None and key.lower() in SPARKS_OWN:
             continue
         if name is None:
             raise ValueError(unknown("option", key, [known for known in KNOWN if known != "path"], names))
+        given_names.append(name)
         field, parse = KNOWN[name]
         made = parse(name, value)
         if found.get(field, made) != made:
@@ -177,7 +185,17 @@ def parsed(given: Mapping[str, str]) -> Options:
         raise ValueError("options user and password belong together: give both, or a token")
     if "token" in found and "user" in found:
         raise ValueError("there are options token, and user and password: leave the token out, since the broker forgets it")
-    return Options(**found)
+    return Options(**found, given=frozenset(given_names))
+
+
+def as_texts(given: Mapping[str, Any]) -> dict[str, str]:
+    """The options of a function as those of the data source, without those that are None.
+
+    >>> as_texts({"address": None, "txnVersion": 7, "failOnDataLoss": False})
+    {'txnVersion': '7', 'failOnDataLoss': 'false'}
+    """
+    return {name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in given.items() if value is not None}
 
 
 def unknown(what: str, name: str, known: list[str], spelt: Mapping[str, str] | None = None) -> str:
@@ -190,9 +208,8 @@ def unknown(what: str, name: str, known: list[str], spelt: Mapping[str, str] | N
 
 def check_for(options: Options, reading: bool, streaming: bool = False) -> Options:
     """Raises ValueError for options that say nothing to a reader, or to a writer, and for pairs of which one is missing."""
-    defaults = {field.name: field.default for field in dataclasses.fields(Options)}
     for name in WRITING if reading else READING:
-        if getattr(options, KNOWN[name][0]) != defaults[KNOWN[name][0]]:
+        if name in options.given:
             raise ValueError(f"option {name} is for {'writing' if reading else 'reading'}")
     if streaming and options.acks and options.selector is not None:
         raise ValueError("ack=commit purges all messages up to an id, with a selector those too that the stream has not read: "
@@ -200,8 +217,8 @@ def check_for(options: Options, reading: bool, streaming: bool = False) -> Optio
     if streaming and reading and options.ending_id is not None:
         raise ValueError("option endingId is for a batch: a stream has no end")
     if reading and not streaming:
-        for name in ("maxOffsetsPerTrigger", "ack"):
-            if getattr(options, KNOWN[name][0]) != defaults[KNOWN[name][0]]:
+        for name in ("maxOffsetsPerTrigger", "ack", "failOnDataLoss"):
+            if name in options.given:
                 raise ValueError(f"option {name} is for a stream")
         if options.starting_id == "latest":
             raise ValueError("option startingId='latest' is for a stream: a batch would read nothing")

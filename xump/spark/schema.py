@@ -167,7 +167,7 @@ class Shape:
         expected, made = known[field.name]
         if field.name == "headers" and isinstance(field.dataType, types.StructType):
             return self._struct(field.dataType)
-        if field.dataType != expected:
+        if field.dataType.simpleString() != expected.simpleString():        # whether values may be null makes no difference
             raise TypeError(f"column {field.name} is of type {expected.simpleString()}, not {field.dataType.simpleString()}")
         return made
 
