@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import nullcontext
 
 import pytest
 from pyspark.errors import PySparkException
@@ -10,6 +11,10 @@ from tests.spark.conftest import numbers, rows
 from tests.spark.cut import Embedded
 from tests.spark.piping import finish, pipe
 from xump import always, deliver
+from xump.spark.options import check_for, parsed
+from xump.spark.reader import DataLost
+from xump.spark.schema import read_schema
+from xump.spark.stream_reader import StreamReader
 
 
 class Pipe:
@@ -225,6 +230,36 @@ def test_what_is_wrong_with_a_stream_into_a_queue_is_said(piped, served, options
     with pytest.raises(PySparkException, match=text):
         piped.run(**options)
     assert served.queue.ready == 0
+
+
+@pytest.fixture
+def reading(served):
+    """A reader of ten messages, and the parts of its first batch."""
+    def reading(**options):
+        publish(served, 10)
+        given = check_for(parsed({"endpoint": served.url, "queue": "q"} | options), True, True)
+        reader = StreamReader(given, read_schema())
+        return reader, reader.partitions(reader.initialOffset(), reader.reportLatestOffset())
+
+    return reading
+
+
+def test_what_goes_between_plan_and_read_is_missed_beside_a_selector_too(reading, served):
+    reader, [part] = reading(selector="sys.address = 'a.9'")
+    served.queue.purge(upto=4)
+    with pytest.raises(DataLost, match="4 of the messages 1 to 10"):
+        list(reader.read(part))
+
+
+def test_a_queue_that_is_made_again_between_plan_and_read(reading, served):
+    for options, lost in (({}, True), ({"failOnDataLoss": "false"}, False)):
+        reader, [part] = reading(**options)
+        served.engine.delete_queue("q")
+        served.engine.create_queue("q", store="disk", history_limit=None)
+        publish(served, 3)
+        with pytest.raises(DataLost, match="deleted and made again") if lost else nullcontext():
+            assert list(reader.read(part)) == []
+        served.engine.queues["q"].purge()
 
 
 def test_acks_are_for_queues_without_consumers(tail, served):

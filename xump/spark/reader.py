@@ -62,23 +62,23 @@ def planned(client: Client, options: Options, first: int, last: int) -> tuple[li
 
 
 def rows_of(options: Options, shape: Shape, part: Part) -> Iterator[pyarrow.RecordBatch]:
-    """The messages of a part. Raises `DataLost` if the queue is another one by now, or has lost messages of the part."""
+    """The messages of a part. Raises `DataLost` if the queue is another one by now, or has lost messages of the part; unless
+    `failOnDataLoss` is false: then what is there of it."""
     seen = 0
     with options.client as client:
         reader = client.browse(options.queue, start=part.first, end=part.last, where=options.selector, columns=shape.columns,
                                headers=shape.headers)
-        check_incarnation(client, options.queue, part.incarnation)
+        if client.offsets(options.queue).incarnation != part.incarnation:
+            if options.fails_on_loss:
+                raise DataLost(lost(options.queue, "the queue itself, which was deleted and made again,"))
+            return
         for batch in reader:
             seen += batch.num_rows
             yield shape.shaped(batch)
-    if part.rows is not None and options.selector is None and seen != part.rows:
+        if part.rows is not None and options.selector is not None:      # how many there were to select from
+            seen = client.plan(options.queue, 1, part.first, part.last).rows
+    if part.rows is not None and seen != part.rows:
         raise DataLost(lost(options.queue, f"{part.rows - seen} of the messages {part.first} to {part.last}"))
-
-
-def check_incarnation(client: Client, queue: str, incarnation: int) -> None:
-    """Raises `DataLost` if the queue was deleted and made again."""
-    if client.offsets(queue).incarnation != incarnation:
-        raise DataLost(lost(queue, "the queue itself, which was deleted and made again,"))
 
 
 def lost(queue: str, what: str) -> str:
