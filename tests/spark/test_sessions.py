@@ -86,6 +86,33 @@ def test_workers_of_spark_do_not_look_through_imports_for_garbage(spark):
     assert (workers.is_worker(), gc.get_freeze_count()) == (False, before)
 
 
+THREADS = """
+import threading
+from xump.spark import publish, session
+spark = session()
+def send(session):
+    publish(session.sql("SELECT 'a' AS address, 'b' AS body"), {url!r}, "other")
+    print("sent", flush=True)
+send(spark)
+for one in (spark, spark.newSession()):
+    thread = threading.Thread(target=send, args=[one])
+    thread.start()
+    thread.join()
+spark.stop()
+"""
+
+
+def test_other_threads_and_sessions_publish_too(served, tmp_path):
+    """In a process where Spark does not find the data source by itself."""
+    served.engine.create_queue("other")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(
+        one for one in os.environ["PYTHONPATH"].split(os.pathsep) if "discovery" not in one)}
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", THREADS.format(url=served.url)], capture_output=True, text=True,
+                         check=False, env=environment, cwd=tmp_path, timeout=900)
+    assert run.stdout.splitlines() == ["sent"] * 3, run.stderr[-3000:]
+    assert served.engine.queues["other"].ready == 3
+
+
 CONNECT = """
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.remote("local[2,4]").getOrCreate()

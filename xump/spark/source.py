@@ -5,6 +5,7 @@ from __future__ import annotations
 import pkgutil
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -59,6 +60,13 @@ class XumpDataSource(DataSource):
 
 def ensure_source(spark: SparkSession) -> None:
     """Tell a session of the data source, if Spark does not find it by itself: an editable install is in no folder that it looks
-    through."""
+    through. Spark looks among those of the session that is active in its thread, and a new thread has none."""
+    virtual_machine = getattr(spark, "_jvm", None)          # Spark Connect has none
+    if virtual_machine is not None:
+        virtual_machine.SparkSession.setActiveSession(spark._jsparkSession)
     if not any(found.name == "pyspark_xump" for found in pkgutil.iter_modules()):
-        spark.dataSource.register(XumpDataSource)
+        try:
+            spark.dataSource.register(XumpDataSource)
+        except PySparkException as error:
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":       # another session has told Spark
+                raise
