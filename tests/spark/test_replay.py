@@ -12,8 +12,9 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tests.spark.conftest import numbers, rows
-from xump.broker import Client
-from xump.errors import Conflict
+from xump import Engine
+from xump.broker import Broker, Client, hash_password, read_users
+from xump.errors import QueueNotFound
 from xump.spark import progress, replay, replaying
 from xump.spark.progress import Bar
 from xump.spark.replaying import PREFIX, Progress
@@ -176,7 +177,7 @@ def test_a_queue_that_is_gone_ends_the_replay(spark, served, left):
 
 
 def test_a_target_that_is_not_there(spark, served, left):
-    with pytest.raises(Conflict, match="its target 'nowhere' is neither in the topology nor in the engine"):
+    with pytest.raises(QueueNotFound, match="no queue 'nowhere'"):
         replay(timed(spark, 10), served.url, "nowhere")
     assert left() == []
 
@@ -208,6 +209,8 @@ def test_what_is_wrong_is_said_before_anything_is_done(spark, served, left, give
 def test_columns_that_a_replay_does_not_take(spark, served):
     with pytest.raises(ValueError, match="column at is there"):
         replay(timed(spark, 2).selectExpr("*", "event_time AS at"), served.url, "q")
+    with pytest.raises(ValueError, match="column expires is there"):
+        replay(timed(spark, 2).selectExpr("*", "event_time AS expires"), served.url, "q")
     with pytest.raises(ValueError, match="unknown column 'more'"):
         replay(timed(spark, 2).selectExpr("*", "1 AS more"), served.url, "q")
 
@@ -215,6 +218,35 @@ def test_columns_that_a_replay_does_not_take(spark, served):
 def test_the_column_of_times_may_be_called_at(spark, served, left):
     assert replay(timed(spark, 50).withColumnRenamed("event_time", "at"), served.url, "q", "at", speed=1e9).rows == 50
     assert (numbers(served.queue), left()) == (list(range(50)), [])
+
+
+def test_the_column_of_times_may_have_a_dot(spark, served):
+    assert replay(timed(spark, 50).withColumnRenamed("event_time", "my.time"), served.url, "q", "my.time", speed=1e9).rows == 50
+    assert numbers(served.queue) == list(range(50))
+
+
+USERS = """
+[users.anna]
+password = "{password}"
+[users.anna.vhosts."/"]
+configure = "^xump.replay/"
+write = "^(xump.replay/.*|q)$"
+read = "^xump.replay/"
+"""
+
+
+def test_a_replay_lies_in_the_store_of_a_target_that_its_user_may_only_write_to(tmp_path):
+    (tmp_path / "users.toml").write_text(USERS.format(password=hash_password("secret", 2)))
+    with Engine() as engine, Broker(engine, amqp="127.0.0.1:0", flight="grpc://127.0.0.1:0",
+                                    users=read_users(tmp_path / "users.toml")[0]) as broker:
+        engine.create_store("disk", "ring", path=f"{tmp_path}/disk.xump")
+        engine.create_queue("q", store="disk")
+        given = replaying._options(broker.flight.url, "q", {"user": "anna", "password": "secret"})
+        made = replaying._Replay(None, 0, given, {}, 0, 1, threading.Event(), False)
+        with given.client as client:
+            made._client = client
+            made._create()
+        assert engine.queues[made._queue].store.name == "disk"
 
 
 # ---- the bar

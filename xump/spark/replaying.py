@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame, functions, types
 from xump.broker.answers import BrokerUnreachable
 from xump.broker.client import Client
 from xump.errors import QueueNotFound
-from xump.spark.options import WRITING, Options, check_for, parsed
+from xump.spark.options import WRITING, Options, as_texts, check_for, parsed
 from xump.spark.progress import Bar
 from xump.spark.publishing import publish
 from xump.spark.schema import check_written
@@ -44,6 +44,8 @@ LOOK_SECONDS = 0.25
 TIMES = (types.TimestampType, types.TimestampNTZType, types.DateType)
 DUE = "at"
 """The column of the times at which rows are due."""
+EXPIRES = "expires"
+"""The column of the times at which rows expire, which a replay does not have."""
 PASSED = "xump_passed"
 """The column of µs after the beginning at which rows are due."""
 
@@ -84,7 +86,7 @@ def replay(
     """Publish rows in the order and the rhythm of a column of times.
 
     Args:
-        df: Its columns are those of `publish`, but for `at`, and the column of times.
+        df: Its columns are those of `publish`, but for `at` and `expires`, and the column of times.
         endpoint: Where the broker listens, `grpc://HOST:PORT`. The executors must reach it.
         queue: The queue.
         timestamp: The column of times: TIMESTAMP, TIMESTAMP_NTZ or DATE. It is not published.
@@ -104,20 +106,20 @@ def replay(
 
     Raises:
         ValueError, TypeError: An argument, an option or a column is wrong, or times are null. Nothing was sent.
-        Conflict: There is no such queue.
+        QueueNotFound: There is no such queue.
         BrokerUnreachable, AccessRefused: The broker is not there, or the user may not do this: it takes `configure`, `read` and
             `write` for `xump.replay/…`, and `write` for the target.
         RuntimeError: The replay's queue was deleted from elsewhere.
 
-    Rows with equal times go in any order. If it is stopped, also by an error or Ctrl-C, what was not due is gone, and what was
-    due is in the target. If the driver is killed, the broker does the same a minute later.
+    Rows with equal times go in any order. If it is stopped, also by an error or Ctrl-C, what was not due is gone, and so is what
+    was due and had no room in the target; the rest is there. If the driver is killed, the broker does the same a minute later.
 
     Cost: df is computed once, sorted, and kept by Spark (`persist`) meanwhile.
     """
     given = _options(endpoint, queue, options)
     _check_numbers(speed, lead, ahead)
     _check_columns(df, timestamp, given)
-    ordered = df.orderBy(timestamp).persist()
+    ordered = df.orderBy(df[_quoted(timestamp)]).persist()
     try:
         rows, least = _times(ordered, timestamp)
         if speed is None or not rows:
@@ -137,8 +139,7 @@ def _options(endpoint: str, queue: str, options: dict[str, Any]) -> Options:
     for name in options:
         if name.lower() in {known.lower() for known in WRITING if known != "address"}:
             raise ValueError(f"option {name} says nothing to a replay: it is exactly once, and a transaction for each partition")
-    texts = {name: str(value) for name, value in options.items()}
-    return check_for(parsed({"endpoint": endpoint, "queue": queue} | texts), reading=False)
+    return check_for(parsed({"endpoint": endpoint, "queue": queue} | as_texts(options)), reading=False)
 
 
 def _check_numbers(speed: float | None, lead: float, ahead: float) -> None:
@@ -164,12 +165,20 @@ def _check_columns(df: DataFrame, timestamp: str, given: Options) -> None:
                         f"{', '.join(one().simpleString() for one in TIMES)}")
     if DUE in names and timestamp != DUE:
         raise ValueError(f"column {DUE} is there: the times at which rows are due are those of column {timestamp}; drop it")
+    if EXPIRES in names and timestamp != EXPIRES:
+        raise ValueError(f"column {EXPIRES} is there: a row that waits for its time may expire before it comes into the queue, "
+                         "and be gone; drop it, or give the queue a ttl, which counts from there")
     check_written(types.StructType([field for field in df.schema.fields if field.name != timestamp]), given)
+
+
+def _quoted(name: str) -> str:
+    """A column's name, in which dots are dots."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _micros(df: DataFrame, name: str) -> Column:
     """A column of times as µs since 1970. Times without a zone are taken as they stand: in a zone an hour may be missing."""
-    column = df[name]
+    column = df[_quoted(name)]
     if isinstance(df.schema[name].dataType, types.TimestampType):
         return functions.unix_micros(column)
     begin = functions.lit("1970-01-01").cast("timestamp_ntz")
@@ -249,9 +258,7 @@ class _Replay:
     def _create(self) -> None:
         """The replay's queue, in the store of the target, so that a row moves in one step."""
         client, target = self._client, self._given.queue
-        store = next((one["store"] for one in client.queues() if one["name"] == target), None)
-        properties = {} if store is None else {"store": store}
-        client.apply({"version": 1, "queues": {self._queue: properties},
+        client.apply({"version": 1, "queues": {self._queue: {"store": client.target(target).store}},
                       "selectors": [{"source": self._queue, "when": "always", "do": {"move_to": target}, "credit": "INFINITE",
                                      "name": self._queue}]})
         client.lease(self._queue, LEASE_SECONDS)
@@ -276,8 +283,8 @@ class _Replay:
             self._publish(number + 1, found)
             if self._look()[1] and self._entering:          # the store is full
                 self._until(lambda now, waiting: not self._entering)
-            now = self._client.clock() // 1000 - self._begin
             self._sent += rows
+            now = self._look()[0] // 1000 - self._begin
             if first < now:
                 self._late += found.where(passed < now).count()
                 self._worst = max(self._worst, (now - first) / 1e6)
@@ -323,7 +330,7 @@ class _Replay:
             return now, waiting + self._entering
 
     def _end(self) -> None:
-        """Delete the queue. Rows that were not due by now are gone with it; all others are in the target."""
+        """Delete the queue. Rows that were not due by now, or had no room in the target, are gone; all others are there."""
         client, deadline = self._client, time.monotonic() + self._given.timeout
         left = 0
         while (found := _counts(client, self._queue)) is not None:
