@@ -97,6 +97,32 @@ def test_inbox(run):
     assert run(main) == ([True, False, 1, 1, True, False, True, 0], 2)
 
 
+@pytest.mark.parametrize("how", ["handle", "once"])
+def test_a_handler_that_rolls_back_has_nothing_acked(run, how):
+    async def main(database):
+        box = aio.Inbox()
+
+        async def handler(connection, message):
+            await connection.execute(BUSINESS.insert().values(what="lost"))
+            await connection.rollback()
+
+        with xump.Engine() as engine:
+            jobs = engine.create_queue("jobs")
+            engine.create_selector("jobs", when=xump.always, do=xump.deliver("worker"), credit=1)
+            engine.publish("jobs", message_id="1")
+            [delivery] = engine.take(1, "worker")
+            with pytest.raises(xump.sql.TransactionAborted):
+                if how == "handle":
+                    await box.handle(database, delivery, handler)
+                else:
+                    with delivery:
+                        async with AsyncSession(database) as session, box.once(session, delivery):
+                            await handler(session, delivery.message)
+            return len(engine.take(1, "worker")), jobs.outstanding
+
+    assert run(main) == (1, 1)
+
+
 def test_tasks(run):
     async def main(database):
         tasks, seen = aio.Tasks(database), []

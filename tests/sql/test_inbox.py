@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import Connection, select, text
 from sqlalchemy.orm import Session
 
 import xump
@@ -294,6 +294,47 @@ def test_x5_aborted_transaction_committed(postgres_url, engine, made, how):
         one.ack()
     assert count(database, BUSINESS) == 0
     database.dispose()
+
+
+@pytest.mark.parametrize("ends", ["rollback", "commit", "close"])
+@pytest.mark.parametrize("how", ["handle", "once", "once of a session", "once and commit", "process", "once in a savepoint"])
+def test_a_handler_that_ends_the_transaction_has_nothing_acked_on_the_ground_of_another_one(database, engine, made, ends, how):
+    """A rollback takes the mark along. The message goes back; if it was committed, it comes as a copy."""
+    inbox, expected = Inbox(), 1 if ends == "commit" and how != "process" else 0
+
+    def handler(connection, message):
+        business(connection) if isinstance(connection, Connection) else business(connection.connection())
+        getattr(connection, ends)()
+
+    [one] = deliveries(engine, "a")
+    if how == "process":
+        inbox.receive(database, one)
+        inbox.process(handler, engine=database, max_attempts=1).step()
+        with database.connect() as connection:
+            assert "TransactionAborted" in inbox.dead(connection)[0]["error"]
+        return
+    with pytest.raises(TransactionAborted, match="before its end"):
+        if how == "handle":
+            inbox.handle(database, one, handler)
+        elif how == "once":
+            with one, database.begin() as connection, inbox.once(connection, one):
+                handler(connection, one.message)
+        elif how == "once in a savepoint":
+            with one, database.begin() as connection, connection.begin_nested() as savepoint, inbox.once(connection, one):
+                business(connection)
+                getattr(savepoint, ends)()
+        else:
+            with one, Session(database) as session:
+                with inbox.once(session, one):
+                    handler(session, one.message)
+                if how == "once and commit":
+                    session.commit()
+    [again] = engine.take(1, "worker")
+    assert again.redelivered
+    if how != "once in a savepoint":
+        assert (count(database, BUSINESS), count(database, made.inbox)) == (expected, expected)
+    assert inbox.handle(database, again, effect) != (how != "once in a savepoint" and ends == "commit")
+
 
 
 @pytest.mark.parametrize("most", [1, 3])

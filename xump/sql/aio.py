@@ -117,8 +117,9 @@ class Inbox(Looked):
     async def once(self, connection: Connecting, delivery: Any = None, *, source: str | None = None,
                    message_id: str | None = None) -> AsyncIterator[bool]:
         """Mark a message as done in the transaction of `connection`, and say whether it was not before."""
-        yield await connection.run_sync(self._sync._mark, delivery, source, message_id)
-        await connection.run_sync(refuse)
+        fresh, began = await connection.run_sync(self._sync._mark, delivery, source, message_id)
+        yield fresh
+        await greenlet_spawn(refuse, began)
 
     async def handle(self, engine: AsyncEngine, delivery: Any, handler: Callable[..., Any]) -> bool:
         """Handle a message once, and ack it."""

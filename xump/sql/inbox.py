@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, bindparam, cast, delete, func, null, select, update
+from sqlalchemy import BigInteger, Connection, Transaction, bindparam, cast, delete, func, null, select, update
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -25,7 +25,7 @@ from xump.sql.payload import digest, key_column, pack, text_column, unpack
 from xump.sql.processor import Processor
 from xump.sql.schema import usable
 from xump.sql.tables import Tables, tables as made_tables
-from xump.sql.transactions import in_own, own, refuse
+from xump.sql.transactions import begun, in_own, own, refuse
 
 logger = logging.getLogger("xump.sql")
 RETAIN = 604_800.0
@@ -99,7 +99,8 @@ class Inbox:
 
         Raises:
             MissingId: The message has no id.
-            TransactionAborted: A statement in the block failed, its error was swallowed, and the commit would be a rollback.
+            TransactionAborted: A statement in the block failed, its error was swallowed, and the commit would be a rollback. Or
+                the block has ended the transaction: a rollback there takes the mark along.
 
         It neither commits nor acks. Right is: ack outermost, after the commit.
 
@@ -107,10 +108,14 @@ class Inbox:
                 if fresh:
                     ...
         """
-        yield self._mark(connection, delivery, source, message_id)
-        refuse(connection)
+        fresh, began = self._mark(connection, delivery, source, message_id)
+        yield fresh
+        refuse(began)
 
-    def _mark(self, connection: Connection | Session, delivery: Any, source: str | None, message_id: str | None) -> bool:
+    def _mark(
+        self, connection: Connection | Session, delivery: Any, source: str | None, message_id: str | None,
+    ) -> tuple[bool, Transaction]:
+        """Returns whether it is fresh, and the transaction that says so once it is committed."""
         core = usable(connection, self.tables)
         if delivery is not None:
             row = self._row(delivery)
@@ -119,7 +124,8 @@ class Inbox:
         else:
             row = self._named(source, message_id)
         remember(core)
-        return bool(core.execute(self._insert(core.dialect.name, done=True), row).rowcount == 1)
+        fresh = core.execute(self._insert(core.dialect.name, done=True), row).rowcount == 1
+        return fresh, begun(core)
 
     def handle(self, engine: Any, delivery: Any, handler: Callable[[Connection, Any], Any]) -> bool:
         """Handle a message once, and ack it: the handler runs in the transaction that marks the message as done.
@@ -134,7 +140,8 @@ class Inbox:
 
         Raises:
             MissingId: The message has no id. It goes back to its queue.
-            TransactionAborted: The handler swallowed the error of a statement.
+            TransactionAborted: The handler swallowed the error of a statement, or ended the transaction. The message goes back to
+                its queue.
         """
         return self._handle(ThreadHost(engine), delivery, handler)
 

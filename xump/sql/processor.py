@@ -18,7 +18,7 @@ from xump.sql.hosts import Host
 from xump.sql.moments import Now, delay_after, delays, micros
 from xump.sql.payload import unpack
 from xump.sql.relay import ERROR_CHARS_MAX, jittered
-from xump.sql.transactions import AWAY, in_own, own, refuse_aborted
+from xump.sql.transactions import AWAY, begun, in_own, own, refuse
 
 if TYPE_CHECKING:
     from xump.sql.inbox import Inbox
@@ -175,8 +175,9 @@ class Processor:
             return
         message = Message(row.address, bytes(row.body), unpack(row.headers), reply_to=row.reply_to, message_id=row.message_id,
                           correlation_id=row.correlation_id)
+        began = begun(connection)
         self._host.handle(self._handler, connection, message)
-        refuse_aborted(connection)
+        refuse(began)
         connection.execute(update(table).where(table.c.id == row.id)
                            .values(done_at=Now(), body=null(), headers=null(), lease_until=null()))
         self.handled += 1

@@ -1,7 +1,8 @@
 """Looking at a transaction before its commit, and transactions of our own.
 
-After an error that was swallowed, PostgreSQL answers COMMIT with a ROLLBACK, and neither driver nor SQLAlchemy raises. Code that
-acknowledges on the ground of a commit must look first.
+After an error that was swallowed, PostgreSQL answers COMMIT with a ROLLBACK, and neither driver nor SQLAlchemy raises. After a
+rollback in the middle, a new transaction has begun, whose commit says nothing about the one before. Code that acknowledges on the
+ground of a commit must look first.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, Transaction, text
 from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeout
-from sqlalchemy.orm import Session
 
 from xump.sql.errors import TransactionAborted
 from xump.sql.moments import remember
@@ -84,17 +84,24 @@ def sqlstate(error: DBAPIError) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def refuse(connection: Connection | Session) -> None:
-    """Raise if a commit of this connection or session would be a rollback."""
-    refuse_aborted(connection.connection() if isinstance(connection, Session) else connection)
+def begun(connection: Connection) -> Transaction:
+    """The transaction, or the savepoint, that a statement now is in: what `refuse` looks at when it is to be committed."""
+    innermost = connection.get_nested_transaction() or connection.get_transaction()
+    assert innermost is not None        # a statement was run
+    return innermost
 
 
-def refuse_aborted(connection: Connection) -> None:
-    """Raise if a commit would be a rollback.
+def refuse(began: Transaction) -> None:
+    """Raise if a commit would not commit what was written in this transaction.
 
     Raises:
-        TransactionAborted: A statement failed in this transaction, and the error went no further.
+        TransactionAborted: A statement failed in it and the error went no further, or it has ended already.
     """
+    if not began.is_active:
+        raise TransactionAborted("the transaction was rolled back, committed or closed before its end, so what is committed now is "
+                                 "not what was done in it. Leave both to the end, or roll back to a savepoint: "
+                                 "with connection.begin_nested()")
+    connection = began.connection
     if connection.dialect.name != "postgresql":
         return
     info: Any = getattr(connection.connection.dbapi_connection, "info", None)

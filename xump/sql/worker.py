@@ -29,7 +29,7 @@ from xump.sql.moments import Now, delay_after, micros
 from xump.sql.payload import new_id
 from xump.sql.relay import jittered
 from xump.sql.schedules import Schedules
-from xump.sql.transactions import AWAY, in_own, own, refuse_aborted
+from xump.sql.transactions import AWAY, begun, in_own, own, refuse
 
 if TYPE_CHECKING:
     from xump.sql.tasks import Spec, Tasks
@@ -251,8 +251,9 @@ class Worker:
         assert job.spec is not None
         if not is_mine(connection, self._tables, job.row):
             raise LeaseLost
+        began = begun(connection)
         self._host.handle(_named(job.spec.function, named), connection, *arguments)
-        refuse_aborted(connection)
+        refuse(began)
         if not end(connection, self._tables, job.row, "done" if self._tasks.keep is not None else None):
             raise LeaseLost
 
