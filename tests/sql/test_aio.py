@@ -182,6 +182,30 @@ def test_a_processor_handles_as_many_at_once_as_it_has_workers(postgres_url):
     assert running_on(postgres_url)(main) == 2          # SQLite has one writer at a time, and so one handler
 
 
+def test_a_processor_that_is_cancelled_leaves_none_of_its_workers_behind(run):
+    async def main(database):
+        box = aio.Inbox()
+        others = asyncio.all_tasks()
+        processor = box.process(None, engine=database, workers=3, poll=1000)
+        host, waiting = processor.loop._host, []
+        wait = host.wait
+
+        def waited(event, seconds):
+            waiting.append(seconds)
+            return wait(event, seconds)
+
+        host.wait = waited
+        running = asyncio.create_task(processor.run())
+        while len(waiting) < 3:
+            await asyncio.sleep(0.001)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        return asyncio.all_tasks() - others
+
+    assert run(main) == set()
+
+
 def test_a_task_is_enqueued_by_itself_and_a_core_connection_wakes(run):
     async def main(database):
         tasks, ran, box = aio.Tasks(database), asyncio.Event(), aio.Outbox()

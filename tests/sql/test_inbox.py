@@ -365,6 +365,49 @@ def test_a_message_that_kills_its_process_is_dead_at_last_and_takes_none_along(d
     assert count(database, BUSINESS) == 4
 
 
+def test_two_workers_of_a_processor_have_one_row_in_different_attempts(database, engine):
+    """The first one fails, and before it has taken the row off its list another one claims it."""
+    inbox, failed = Inbox(), []
+    inbox.receive(database, deliveries(engine, "a"))
+
+    def handler(connection, message):
+        if not failed:
+            failed.append(message)
+            raise OSError("not yet")
+
+    processor = inbox.process(handler, engine=database, retry_delay=0)
+    attempt, steps = processor._attempt, []
+
+    def attempted(row):
+        attempt(row)
+        if not steps:
+            steps.append(None)
+            steps.append(processor.step())          # as another thread does it
+
+    processor._attempt = attempted
+    assert (processor.step(), steps, processor.handled, processor._held) == (1, [None, 1], 1, set())
+
+
+@pytest.mark.parametrize("where", ["here", "beside"])
+def test_what_ends_a_worker_of_a_processor_ends_all_and_is_raised(postgres_url, engine, where):
+    from tests.sql.conftest import engine_of
+
+    database = engine_of(postgres_url)
+    inbox, here, all_there = Inbox(), threading.current_thread(), threading.Barrier(3)
+    inbox.receive(database, deliveries(engine, "a", "b", "c"))
+
+    def handler(connection, message):
+        all_there.wait(60)
+        if (threading.current_thread() is here) == (where == "here"):
+            raise KeyboardInterrupt
+
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        inbox.process(handler, engine=database, workers=3, batch=1, poll=1000).run()
+    assert set(threading.enumerate()) <= before
+    database.dispose()
+
+
 def test_a_delivery_that_was_taken_back_keeps_no_other_from_its_ack(database, engine, made):
     three = deliveries(engine, "a", "b", "c")
     three[1].nack()

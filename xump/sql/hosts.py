@@ -119,17 +119,26 @@ class ThreadHost:
 
         return _end
 
-    def beside(self, count: int, function: Callable[[], None]) -> Callable[[], None]:
-        """Call a function so many times at once, beside what goes on here; returns what waits until all have returned."""
-        threads = [threading.Thread(target=function, daemon=True) for _ in range(count)]
+    def together(self, count: int, function: Callable[[], None]) -> None:
+        """Call a function so many times at once, one of them here, and wait for all. Raises what one of them raised."""
+        raised: list[BaseException] = []
+
+        def _other() -> None:
+            try:
+                function()
+            except BaseException as error:
+                raised.append(error)
+
+        threads = [threading.Thread(target=_other, daemon=True) for _ in range(count - 1)]
         for thread in threads:
             thread.start()
-
-        def _end() -> None:
+        try:
+            function()
+        finally:
             for thread in threads:
                 thread.join()
-
-        return _end
+        if raised:
+            raise raised[0]
 
     def handle(self, handler: Callable[..., Any], connection: Connection | None, *arguments: Any) -> Any:
         """Call a handler of the user's, with a connection or without."""
@@ -204,15 +213,16 @@ class LoopHost:
 
         return _end
 
-    def beside(self, count: int, function: Callable[[], None]) -> Callable[[], None]:
-        """Call a function so many times at once, beside what goes on here; returns what waits until all have returned."""
-        tasks = [asyncio.get_running_loop().create_task(greenlet_spawn(function)) for _ in range(count)]
-
-        def _end() -> None:
-            for task in tasks:
-                await_only(task)
-
-        return _end
+    def together(self, count: int, function: Callable[[], None]) -> None:
+        """Call a function so many times at once, one of them here, and wait for all. Raises what one of them raised."""
+        tasks = [asyncio.get_running_loop().create_task(greenlet_spawn(function)) for _ in range(count - 1)]
+        try:
+            function()
+        finally:
+            if tasks:
+                await_only(asyncio.wait(tasks))
+        for task in tasks:
+            task.result()
 
     def handle(self, handler: Callable[..., Any], connection: Connection | None, *arguments: Any) -> Any:
         """Call a handler of the user's; if it is a coroutine function, await it."""

@@ -46,36 +46,42 @@ class Processor:
         self._together = batch if max_attempts > 1 else 1
         self._stopped = False
         self._event: Any = None
-        self._held: dict[int, int] = {}     # the attempts of the rows that are claimed, by id
+        self._ending = False                # one of the loops has ended: all do
+        self._held: set[tuple[int, int]] = set()    # the ids and attempts of what is claimed
         self._lock = threading.Lock()
         self.handled = 0
         """How many messages it has handled."""
 
     def run(self) -> None:
-        """Handle messages until `stop()`, in as many threads as `workers` says. Old rows are deleted each minute."""
-        self._event = self._host.event()
+        """Handle messages until `stop()`, in as many threads as `workers` says. Old rows are deleted each minute.
+
+        What ends one of the threads ends all of them, and is raised.
+        """
+        self._event, self._ending = self._host.event(), False
         renewing = self._host.every(self._lease / 3e6, self._renew)
         purging = self._host.every(PURGE_SECONDS, self._purge)
         try:
-            others_end = self._host.beside(self._workers - 1, self._loop)
-            self._loop()
-            others_end()
+            self._host.together(self._workers, self._loop)
         finally:
             purging()
             renewing()
 
     def _loop(self) -> None:
-        while not self._stopped:
-            wait = jittered(self._poll)
-            try:
-                found = self.step()
+        try:
+            while not (self._stopped or self._ending):
+                wait = jittered(self._poll)
+                try:
+                    found = self.step()
+                    if not found:
+                        wait = min(wait, self._due_in())
+                except AWAY:
+                    logger.exception("the processor cannot reach the database; it tries again")
+                    found = 0
                 if not found:
-                    wait = min(wait, self._due_in())
-            except AWAY:
-                logger.exception("the processor cannot reach the database; it tries again")
-                found = 0
-            if not found:
-                self._host.wait(self._event, wait)
+                    self._host.wait(self._event, wait)
+        finally:
+            self._ending = True
+            self._event.set()
 
     def stop(self) -> None:
         """Have `run` return after the messages that it is at."""
@@ -86,17 +92,18 @@ class Processor:
     def step(self) -> int:
         """Claim a batch and handle it. Returns how many messages were claimed."""
         rows = in_own(self._engine, self._claim)
+        # With the attempts: a row that failed may be claimed by another worker of ours before it is taken off here.
+        held = [(row.id, row.attempts) for row in rows]
         with self._lock:
-            self._held |= {row.id: row.attempts for row in rows}
+            self._held.update(held)
         try:
-            for row in rows:
+            for row, one in zip(rows, held, strict=True):
                 self._attempt(row)
                 with self._lock:
-                    del self._held[row.id]
+                    self._held.discard(one)
         finally:
             with self._lock:
-                for row in rows:
-                    self._held.pop(row.id, None)
+                self._held.difference_update(held)
         return len(rows)
 
     def _attempt(self, row: Any) -> None:
@@ -113,7 +120,7 @@ class Processor:
         """Renew the leases of what is claimed. A row that is locked is being handled: no claim takes it, whatever its lease."""
         table = self._inbox.tables.inbox
         with self._lock:
-            held = list(self._held.items())
+            held = sorted(self._held)
         if not held:
             return
         ours = tuple_(table.c.id, table.c.attempts).in_(held) & table.c.done_at.is_(None)

@@ -98,8 +98,8 @@ def refuse(began: Transaction) -> None:
         TransactionAborted: A statement failed in it and the error went no further, or it has ended already.
     """
     if not began.is_active:
-        raise TransactionAborted("the transaction was rolled back, committed or closed before its end, so what is committed now is "
-                                 "not what was done in it. Leave both to the end, or roll back to a savepoint: "
+        raise TransactionAborted("the transaction was rolled back, committed or closed before its end, so what is committed now "
+                                 "is not what was done in it. Leave both to the end, or roll back to a savepoint: "
                                  "with connection.begin_nested()")
     connection = began.connection
     if connection.dialect.name != "postgresql":
