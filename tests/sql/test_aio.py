@@ -4,11 +4,13 @@ import asyncio
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.util import await_only, greenlet_spawn
 
 import xump
 import xump.sql
 from tests.sql.conftest import BUSINESS, until
 from xump.sql import aio, configure_sqlite
+from xump.sql.hosts import LoopEvent, LoopHost
 
 
 @pytest.fixture
@@ -204,6 +206,52 @@ def test_a_processor_that_is_cancelled_leaves_none_of_its_workers_behind(run):
         return asyncio.all_tasks() - others
 
     assert run(main) == set()
+
+
+def test_what_is_done_again_and_again_ends_behind_its_transaction():
+    async def main():
+        host, began, go_on, ended = LoopHost(create_async_engine("sqlite+aiosqlite://")), asyncio.Event(), asyncio.Event(), []
+
+        def beat():
+            began.set()
+            await_only(go_on.wait())
+            ended.append("whole")
+
+        def loop():
+            end = host.every(0.001, beat)
+            await_only(began.wait())
+            asyncio.get_running_loop().call_soon(go_on.set)
+            end()
+            return list(ended)
+
+        return await greenlet_spawn(loop)
+
+    assert asyncio.run(main()) == ["whole"]
+
+
+@pytest.mark.parametrize("ticks", range(5))
+def test_a_cancellation_that_comes_with_a_wake_up_is_not_forgotten(ticks):
+    async def main():
+        event = LoopEvent()
+
+        async def loop():
+            while True:
+                await event.wait(1000)
+                event.clear()
+
+        running = asyncio.create_task(loop())
+        await asyncio.sleep(0)
+        event.set()
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        running.cancel()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        cancelled = running.cancelled()
+        running.cancel()
+        return cancelled
+
+    assert asyncio.run(main())
 
 
 def test_a_task_is_enqueued_by_itself_and_a_core_connection_wakes(run):

@@ -167,7 +167,9 @@ class LoopEvent:
     async def wait(self, seconds: float) -> bool:
         """Wait until it is set, or the time is over."""
         try:
-            await asyncio.wait_for(self._event.wait(), seconds)
+            # In Python 3.11 `wait_for` forgets a cancellation that comes just when the event is set.
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
         except TimeoutError:
             return False
         return True
@@ -200,15 +202,16 @@ class LoopHost:
 
     def every(self, seconds: float, function: Callable[[], None]) -> Callable[[], None]:
         """Call a function each so many seconds, beside what goes on here; returns what ends it."""
+        over = LoopEvent()
+
         async def _repeat() -> None:
-            while True:
-                await asyncio.sleep(seconds)
+            while not await over.wait(seconds):
                 await greenlet_spawn(_guarded, function)
 
         task = asyncio.get_running_loop().create_task(_repeat())
 
         def _end() -> None:
-            task.cancel()
+            over.set()          # no cancel: it may be in a transaction, which would be left open
             await_only(asyncio.wait([task]))
 
         return _end
