@@ -190,16 +190,17 @@ def test_a_processor_that_is_cancelled_leaves_none_of_its_workers_behind(run):
         others = asyncio.all_tasks()
         processor = box.process(None, engine=database, workers=3, poll=1000)
         host, waiting = processor.loop._host, []
-        wait = host.wait
+        wait, all_wait = host.wait, asyncio.Event()
 
         def waited(event, seconds):
             waiting.append(seconds)
+            if len(waiting) == 3:
+                all_wait.set()
             return wait(event, seconds)
 
         host.wait = waited
         running = asyncio.create_task(processor.run())
-        while len(waiting) < 3:
-            await asyncio.sleep(0.001)
+        await asyncio.wait_for(all_wait.wait(), 60)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

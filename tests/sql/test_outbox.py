@@ -209,6 +209,53 @@ def test_a_full_queue_is_waited_for_and_counts_no_attempt(database, made):
         assert [message.body for message in small.browse()] == [b"7", b"9"]
 
 
+@pytest.mark.parametrize("parked", [False, True])
+@pytest.mark.parametrize("how", ["step", "drain", "run"])
+def test_a_full_queue_that_more_than_a_batch_waits_for_keeps_no_other_waiting(database, made, how, parked):
+    """Keys keep their order: what is behind a row of its key for the full queue waits, and more than a batch of it does."""
+    outbox = Outbox()
+    with xump.Engine() as engine:
+        full, other = engine.create_queue("full", limit=11), engine.create_queue("other")
+        for _ in range(11):
+            full.publish("in the way")
+        relay = outbox.relay(engine, engine=database, batch=4, poll=1000, retry_delay=1000)
+        with database.begin() as connection:
+            if parked:
+                outbox.publish(connection, "missing", key="p")
+        relay.drain()
+        with database.begin() as connection:
+            for number in range(10):
+                outbox.publish(connection, "full", body=b"full %d" % number, key=f"k{number}" if number % 2 else None)
+            outbox.publish(connection, "other", body=b"before", key="z")
+            outbox.publish(connection, "full", body=b"z", key="z")
+            for number in range(10):
+                outbox.publish(connection, "other", body=b"behind %d" % number, key=f"k{number // 2 * 2 + 1}")
+            for number in range(10):
+                outbox.publish(connection, "other", body=b"free %d" % number, key=f"j{number % 2}")
+        free = sorted([b"before", *(b"free %d" % number for number in range(10))])
+        if how == "run":
+            running = threading.Thread(target=relay.run)
+            running.start()
+            until(lambda: other.ready >= len(free))
+            relay.stop()
+            running.join()
+        elif how == "drain":
+            assert relay.drain() == len(free)
+        else:
+            while relay.step():
+                pass
+        found = [message.body for message in other.browse()]
+        assert (sorted(found), "full" in relay.pressed) == (free, True)
+        assert [[one for one in found if one[:4] == b"free" and one[5] % 2 == odd] for odd in (0, 1)] == [
+            [b"free %d" % number for number in range(odd, 10, 2)] for odd in (0, 1)]
+        full.purge()
+        while relay.step():
+            pass
+        assert (full.ready, other.ready, relay.pressed) == (11, 21, None)
+        place = {message.body: number for number, message in enumerate(other.browse())}
+        assert all(place[b"behind %d" % number] < place[b"behind %d" % (number + 1)] for number in range(0, 10, 2))
+
+
 @pytest.mark.parametrize("days", [-1, 0, 1])
 def test_delays_and_lifetimes_hold_whatever_time_the_engine_has(database, made, days):
     outbox, now = Outbox(), [time.time_ns() + days * 86_400 * 10**9]

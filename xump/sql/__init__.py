@@ -9,7 +9,7 @@ from xump.sql.errors import ConfigurationError, MissingId, SchemaMismatch, SqlEr
 from xump.sql.inbox import Inbox
 from xump.sql.metrics import Metrics
 from xump.sql.outbox import Outbox
-from xump.sql.outcomes import Down, Pressed, Refused, Target
+from xump.sql.outcomes import Down, Pressed, Refused, Target, Untried
 from xump.sql.processor import Processor
 from xump.sql.relay import Relay
 from xump.sql.scaler import Scaler
@@ -39,6 +39,7 @@ __all__ = [
     "Task",
     "Tasks",
     "TransactionAborted",
+    "Untried",
     "Wake",
     "Worker",
     "check",

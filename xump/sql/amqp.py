@@ -14,7 +14,7 @@ from typing import Any
 
 from xump.sql.connections import end
 from xump.sql.errors import ConfigurationError
-from xump.sql.outcomes import Down, Later, Outcome, Pressed, Refused, Row, by_halves, delay_of, ttl_of
+from xump.sql.outcomes import Down, Later, Outcome, Pressed, Refused, Row, Untried, by_halves, delay_of, ttl_of
 from xump.sql.payload import unpack
 
 logger = logging.getLogger("xump.sql")
@@ -174,7 +174,7 @@ class AmqpTarget:
         held: set[str] = set()
         for row in rows:
             if row.key in held:
-                outcomes.append(Pressed("it waits behind another row of its key"))
+                outcomes.append(Untried("it waits behind another row of its key"))
                 continue
             outcome: Outcome = None
             try:
@@ -196,7 +196,7 @@ class AmqpTarget:
                 if isinstance(gone, Down):
                     # What was confirmed before is there; of this one and the others nothing is known.
                     logger.warning("the broker went away: %s", error)
-                    return outcomes + [Pressed(str(gone))] * (len(rows) - len(outcomes))
+                    return outcomes + [Untried(str(gone))] * (len(rows) - len(outcomes))
                 outcome = gone
             outcomes.append(outcome)
             if outcome is not None and row.key is not None:
@@ -256,7 +256,7 @@ def _later(rows: Sequence[Row]) -> dict[int, Outcome]:
     held: set[str] = set()
     for row in rows:
         if row.key in held:
-            outcomes[row.id] = Pressed("it waits behind a row of its key that is not due")
+            outcomes[row.id] = Untried("it waits behind a row of its key that is not due")
         elif row.at is not None and delay_of(row) is not None:
             outcomes[row.id] = Later()
             held |= set() if row.key is None else {row.key}

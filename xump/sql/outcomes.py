@@ -11,7 +11,11 @@ class Refused(Exception):
 
 
 class Pressed(Exception):
-    """There is no room for it now. It is tried again for ever, and counts no attempt."""
+    """There is no room in its queue now: the queue's rows wait. It is tried again for ever, and counts no attempt."""
+
+
+class Untried(Pressed):
+    """It waits behind another row, or was not sent since the target went away: that says nothing about its queue."""
 
 
 class Later(Exception):
@@ -76,7 +80,7 @@ def until_down(groups: Iterable[list[Row]], send_group: Callable[[list[Row]], li
                 if not outcomes:
                     raise
                 down = error
-        outcomes.append([Pressed(str(down))] * len(group))
+        outcomes.append([Untried(str(down))] * len(group))
     return outcomes
 
 
@@ -100,12 +104,12 @@ def by_halves(
 
     def part(given: list[Row]) -> None:
         if down:
-            outcomes.update((row.id, Pressed(str(down[0]))) for row in given)
+            outcomes.update((row.id, Untried(str(down[0]))) for row in given)
             return
         free = given if not held else [row for row in given if held.isdisjoint((("key", row.key), ("queue", row.queue)))]
         if len(free) < len(given):
             there = {row.id for row in free}
-            outcomes.update((row.id, Pressed("it waits behind another row")) for row in given if row.id not in there)
+            outcomes.update((row.id, Untried("it waits behind another row")) for row in given if row.id not in there)
         if not free:
             return
         try:

@@ -8,6 +8,9 @@ A row that becomes visible late, with an id below the mark, is read when the slo
 else after `STREAM_SECONDS`. That turns the order of no key whose writers exclude each other. It would turn that of a key that was
 parked and is released, so while rows are parked every read begins at the front.
 
+Rows for queues that are full are left out, so that they do not fill each batch, and so are rows of their keys behind them. What
+was left out lies below the marks, so every slot begins again when a queue may have room.
+
 `go_on` reads behind rows that are still there, since they are just being sent. So it begins no slot again: one that has no more
 rows is read on behind its last one, too.
 """
@@ -26,6 +29,8 @@ from sqlalchemy import (
     Connection,
     SmallInteger,
     Table,
+    Text,
+    any_,
     bindparam,
     case,
     exists,
@@ -135,14 +140,44 @@ class Reader:
         """Whether it reads just these."""
         return [place.slot for place in self._places] == list(slots)
 
-    def read(self, connection: Connection) -> list[Any]:
-        """Up to a batch of rows, in order of id; of no slot a row behind one that was not read."""
+    def read(self, connection: Connection, full: Sequence[str] = ()) -> list[Any]:
+        """Up to a batch of rows, in order of id; of no slot a row behind one that was not read.
+
+        Args:
+            connection: Its transaction sees one moment, if any queue is full.
+            full: Rows for these queues are left out, and rows of their keys behind them.
+        """
         self._begin_over(bool(connection.execute(self._known("parked", self._any_parked)).scalar()))
+        if full:
+            return self._beside(connection, list(full))
         if not self.parked:
             return self._rounds(connection)
         # One statement, which sees one moment: a key may be released at any time.
         rows, self.more = self._ask(connection, self._places, -(-self._batch // max(1, len(self._places)))), False
         return sorted(self._without_blocked(connection, rows) + self._due(connection), key=BY_ID)[:self._batch]
+
+    def _beside(self, connection: Connection, full: list[str]) -> list[Any]:
+        while True:
+            rows = self._unheld(connection, self._without_blocked(connection, self._rounds(connection, full)), full)
+            if rows or not self.more:
+                break
+        if self.parked:
+            rows += self._unheld(connection, self._due(connection, full), full)
+        return sorted(rows, key=BY_ID)[:self._batch]
+
+    def _unheld(self, connection: Connection, rows: list[Any], full: list[str]) -> list[Any]:
+        """Those that are not behind a row of their key for a full queue. Cost: O(rows that wait for these queues)."""
+        table, keys = self._table, sorted({row.key for row in rows if row.key is not None})
+        if not keys:
+            return rows
+        among = (table.c.key == any_(bindparam("keys", type_=ARRAY(Text))) if connection.dialect.name == "postgresql"
+                 else table.c.key.in_(bindparam("keys", expanding=True)))
+        found = connection.execute(
+            select(table.c.key, func.min(table.c.id)).group_by(table.c.key)
+            .where(among, table.c.queue.in_(full), table.c.slot.in_([place.slot for place in self._places]),
+                   not_(table.c.parked), table.c.dead_at.is_(None)), {"keys": keys})
+        first: dict[str, int] = {key: number for key, number in found}      # noqa: C416 rows are no tuples for mypy
+        return [row for row in rows if row.key is None or row.id < first.get(row.key, LAST)]
 
     def stream(self, direct: Direct) -> list[Any] | None:
         """The same where no row is parked, each statement for itself. None: some are, and `read` must see to them."""
@@ -164,13 +199,13 @@ class Reader:
                 place.begin()
         self.parked = parked
 
-    def _rounds(self, connection: Connection | Direct) -> list[Any]:
+    def _rounds(self, connection: Connection | Direct, full: Sequence[str] = ()) -> list[Any]:
         """Ask all for an equal share, and then those that gave all of it for the rest: with one key, it is in one slot."""
         rows: list[Any] = []
         asked = self._places
         while asked and (room := self._batch - len(rows)) > 0:
             each = max(min(EACH_MIN, room), -(-room // len(asked)))
-            found = sorted(self._ask(connection, asked, each), key=BY_ID)
+            found = sorted(self._ask(connection, asked, each, full), key=BY_ID)
             taken, left = found[:room], {row.slot for row in found[room:]}
             came, last = Counter([row.slot for row in found]), {row.slot: row.id for row in taken}
             rows += taken
@@ -181,7 +216,9 @@ class Reader:
         self.more = bool(asked)
         return sorted(rows, key=BY_ID)
 
-    def _ask(self, connection: Connection | Direct, places: Sequence[Place], each: int) -> list[Any]:
+    def _ask(
+        self, connection: Connection | Direct, places: Sequence[Place], each: int, full: Sequence[str] = (),
+    ) -> list[Any]:
         parked = self.parked
         slots, after = [place.slot for place in places], [place.after for place in places]
         if isinstance(connection, Direct):
@@ -189,10 +226,10 @@ class Reader:
             found = connection.run(statement, {"slots": numbers(slots), "after": numbers(after), "each": each})
             return list(map(Waiting._make, found))
         if connection.dialect.name == "postgresql":
-            statement = self._known(("lateral", parked), lambda: self._lateral(parked))
-            return list(connection.execute(statement, {"slots": slots, "after": after, "each": each}))
-        statement = self._known((len(places), parked), lambda: self._union(len(places), parked))
-        parameters = {"each": each}
+            statement = self._known(("lateral", parked, bool(full)), lambda: self._lateral(parked, bool(full)))
+            return list(connection.execute(statement, {"slots": slots, "after": after, "each": each, **_given(full)}))
+        statement = self._known((len(places), parked, bool(full)), lambda: self._union(len(places), parked, bool(full)))
+        parameters: dict[str, Any] = {"each": each, **_given(full)}
         for number, place in enumerate(places):
             parameters |= {f"slot{number}": place.slot, f"after{number}": place.after}
         return list(connection.execute(statement, parameters))
@@ -204,11 +241,12 @@ class Reader:
                                .values(parked=true()))
         return [row for row in rows if not row.blocked]
 
-    def _due(self, connection: Connection) -> list[Any]:
+    def _due(self, connection: Connection, full: Sequence[str] = ()) -> list[Any]:
         table = self._table
         return list(connection.execute(
             select(*_columns(table), false().label("blocked"))
-            .where(table.c.retry_at <= Now(), table.c.dead_at.is_(None), table.c.slot.in_([each.slot for each in self._places]))
+            .where(table.c.retry_at <= Now(), table.c.dead_at.is_(None), table.c.slot.in_([each.slot for each in self._places]),
+                   table.c.queue.not_in(full))
             .order_by(table.c.id).limit(self._batch)))
 
     # ---- statements, each made once
@@ -224,15 +262,17 @@ class Reader:
     def _any_parked(self) -> Any:
         return select(exists().where(self._table.c.parked))
 
-    def _waiting(self, parked: bool) -> Any:
+    def _waiting(self, parked: bool, full: bool) -> Any:
         table = self._table
         other = table.alias("other")
         # Nothing is blocked while nothing is parked: only this relay parks rows of its slots.
         blocked = exists().where(other.c.key == table.c.key, other.c.parked) if parked else false()
-        return (select(*_columns(table), blocked.label("blocked"))
-                .where(not_(table.c.parked), table.c.dead_at.is_(None)).order_by(table.c.id).limit(bindparam("each")))
+        where = [not_(table.c.parked), table.c.dead_at.is_(None)]
+        if full:
+            where.append(table.c.queue.not_in(bindparam("full", expanding=True)))
+        return (select(*_columns(table), blocked.label("blocked")).where(*where).order_by(table.c.id).limit(bindparam("each")))
 
-    def _lateral(self, parked: bool) -> Any:
+    def _lateral(self, parked: bool, full: bool = False) -> Any:
         """PostgreSQL walks the index of each slot, and sorts nothing.
 
         Ranges of (slot, id) leave no choice of another index: with `slot = ...` it may walk that of the ids, past all other
@@ -242,13 +282,14 @@ class Reader:
         places = (func.unnest(bindparam("slots", type_=ARRAY(SmallInteger)), bindparam("after", type_=ARRAY(BigInteger)))
                   .table_valued("slot", "after", name="place").render_derived(name="place"))
         at, slot, last = tuple_(table.c.slot, table.c.id), places.c.slot, literal_column(str(LAST), BigInteger)
-        each = (self._waiting(parked).where(at > tuple_(slot, places.c.after), at < tuple_(slot, last))
+        each = (self._waiting(parked, full).where(at > tuple_(slot, places.c.after), at < tuple_(slot, last))
                 .order_by(None).order_by(table.c.slot, table.c.id).lateral("each"))
         return select(each).select_from(places.join(each, true()))
 
-    def _union(self, count: int, parked: bool) -> Any:
+    def _union(self, count: int, parked: bool, full: bool) -> Any:
         table = self._table
-        each = [self._waiting(parked).where(table.c.slot == bindparam(f"slot{number}"), table.c.id > bindparam(f"after{number}"))
+        each = [self._waiting(parked, full)
+                .where(table.c.slot == bindparam(f"slot{number}"), table.c.id > bindparam(f"after{number}"))
                 for number in range(count)]
         return union_all(*(select(one.subquery()) for one in each))
 
@@ -256,6 +297,10 @@ class Reader:
 def _columns(table: Table) -> list[Any]:
     timed = or_(table.c.at.is_not(None), table.c.props.is_not(None))
     return [*(table.c[name] for name in COLUMNS), case((timed, Now())).label("now")]
+
+
+def _given(full: Sequence[str]) -> dict[str, Any]:
+    return {"full": list(full)} if full else {}
 
 
 def _text(statement: Any) -> str:

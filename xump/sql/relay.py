@@ -7,10 +7,12 @@ will not send, too: rows come twice then, and never out of order for the first t
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -34,7 +36,7 @@ from xump.sql.direct import is_direct, numbers, quoted
 from xump.sql.errors import SchemaMismatch
 from xump.sql.hosts import Host
 from xump.sql.moments import POSTGRESQL, Now, delay_after, delays, micros
-from xump.sql.outcomes import Down, Later, Pressed, Refused, Row
+from xump.sql.outcomes import Down, Later, Pressed, Refused, Row, Untried
 from xump.sql.parking import release_keys
 from xump.sql.payload import new_id
 from xump.sql.reading import Reader
@@ -85,6 +87,11 @@ class Relay:
         self._slots = Slots(outbox.tables, new_id(), micros(lease, "lease"))
         self._reader = Reader(outbox.tables, batch)
         self._shared_at = -lease
+        # A key that is released must not be seen in between: what is read beside full queues is read in several statements.
+        self._still = self._engine if host.engine.dialect.name == "sqlite" else (
+            self._engine.execution_options(isolation_level="REPEATABLE READ"))
+        self._full: dict[str, tuple[float, str]] = {}   # queues that are left out, until when, and why
+        self._idle = False          # whether the last round had nothing to do
         self._stopped = False
         self._set_back = False      # whether rows were parked since it paused
         self._event: Any = None
@@ -97,7 +104,7 @@ class Relay:
         self.lost = 0
         """How many it has sent, but could not delete, since its lease was over: they are sent again."""
         self.pressed: str | None = None
-        """Why the last round could not send all; None: it could."""
+        """Why rows wait that should be sent: what the last round heard, or the queue that has no room; None: none does."""
 
     def run(self) -> None:
         """Send until `stop()`. A step that the database or the target cannot do now is tried again each `poll`."""
@@ -105,11 +112,12 @@ class Relay:
             while not self._stopped:
                 event.clear()
                 try:
-                    sent = self.step()
+                    self._try_again(time.monotonic())
+                    self._rounds()
                 except AWAY:
                     logger.exception("the relay cannot reach the database; it tries again")
-                    sent, self._shared_at = 0, -self._lease
-                if not self._stopped and (sent == 0 or self.pressed):
+                    self._idle, self._shared_at = True, -self._lease
+                if not self._stopped and self._idle:
                     self._host.wait(event, self._pause())
             try:
                 self._catch_up()
@@ -117,8 +125,9 @@ class Relay:
                 logger.exception("the relay could not delete what it has sent: it is sent again")
 
     def _pause(self) -> float:
-        """For how long it waits: for its poll, or until a row that was refused is to be tried again, if that is sooner."""
-        wait = jittered(self._poll)
+        """For how long it waits: for its poll, or until a row or a queue is to be tried again, if that is sooner."""
+        now = time.monotonic()
+        wait = min([jittered(self._poll), *(max(0.0, until - now) for until, _ in self._full.values())])
         set_back, self._set_back = self._set_back, False
         if self._reader.parked or set_back:
             table = self._tables.outbox
@@ -135,13 +144,17 @@ class Relay:
     def drain(self) -> int:
         """Send until nothing is left that can be sent now. Returns how many rows were sent and deleted.
 
+        A queue that has no room is tried once.
+
         Raises:
             DBAPIError: The database cannot be reached.
         """
         before = self.sent
         with self._working():
-            while self.step():
-                pass
+            self._try_again()
+            self._idle = False
+            while not self._idle:
+                self._rounds()
         return self.sent - before
 
     def stop(self) -> None:
@@ -172,19 +185,43 @@ class Relay:
     def step(self) -> int:
         """One round: share the slots if it is time, read, send, delete. Returns how many rows were sent and deleted.
 
-        In `run` and `drain`, which call it, a batch may be deleted while the next one is sent.
+        If a queue has no room, another round goes on with the rows for other queues. `run` and `drain` do the same, and there a
+        batch may be deleted while the next one is sent.
         """
+        self._try_again()
+        return self._rounds()
+
+    def _rounds(self) -> int:
+        """A round, and another one without the queues that have turned out to be full."""
+        sent = 0
+        while True:
+            known = len(self._full)
+            sent += self._guarded_round()
+            if len(self._full) == known:
+                return sent
+
+    def _try_again(self, now: float = math.inf) -> None:
+        """Try queues again that were full, if it is time. All is read from the front then: their rows come first."""
+        over = [queue for queue, (until, _) in self._full.items() if until <= now]
+        for queue in over:
+            del self._full[queue]
+        if over:
+            self._begin()
+
+    def _guarded_round(self) -> int:
+        self._idle = True
         try:
-            return self._step()
+            return self._round()
         except LeaseOver:
             self._begin()
             self._shared_at = -self._lease      # what it has now is looked at before it sends more
+            self._idle = False
             return 0
         except BaseException:
             self._begin()               # whether they were deleted is not known
             raise
 
-    def _step(self) -> int:
+    def _round(self) -> int:
         if time.monotonic() - self._shared_at > self._lease / 3:
             started = time.monotonic()
             if self._ahead is not None:
@@ -198,12 +235,12 @@ class Relay:
         rows = self._read()
         if not rows:
             self._catch_up()
-            self.pressed = None
+            self.pressed = self._why_full()
             return 0
         warn = getattr(self._target, "warn", None)
         if warn is not None:
             warn(rows, self._lease)
-        if self._ahead is not None:
+        if self._ahead is not None and not self._full:
             self._ahead.go_on()
         try:
             outcomes = self._host.call(self._target.send, rows)
@@ -214,9 +251,13 @@ class Relay:
             self._catch_up()
             self._begin()
             return 0
-        pressed = [outcome for outcome in outcomes if isinstance(outcome, Pressed)]
-        self.pressed = str(pressed[0]) if pressed else None
+        pressed = [(row, outcome) for row, outcome in zip(rows, outcomes, strict=True) if isinstance(outcome, Pressed)]
+        self.pressed = str(pressed[0][1]) if pressed else self._why_full()
         deleted = self._settle_all(rows, outcomes)
+        if deleted:
+            self._idle = False
+        until = time.monotonic() + self._poll
+        self._full |= {row.queue: (until, str(outcome)) for row, outcome in pressed if not isinstance(outcome, Untried)}
         if deleted < len(rows):
             self._begin()               # what is left comes first
         return deleted
@@ -224,6 +265,9 @@ class Relay:
     def _read(self) -> list[Row]:
         if not self._reader.has(self._slots.mine):
             self._begin(self._slots.mine)
+        if self._full:
+            self._catch_up()
+            return in_own(self._still, partial(self._reader.read, full=sorted(self._full)))
         if self._ahead is not None:
             rows = self._ahead.taken()
             if rows:
@@ -233,6 +277,9 @@ class Relay:
             if begun is not None:
                 return begun
         return in_own(self._engine, self._reader.read)
+
+    def _why_full(self) -> str | None:
+        return next((why for _, why in self._full.values()), None)
 
     def _begin(self, slots: Sequence[int] | None = None) -> None:
         if self._ahead is not None:
@@ -350,7 +397,10 @@ class Relay:
         table = self._tables.outbox
         self._set_back = True
         ours = and_(table.c.id == row.id, table.c.attempts == row.attempts, table.c.slot.in_(self._held()))
-        return bool(connection.execute(update(table).where(ours).values(**values)).rowcount)
+        if not connection.execute(update(table).where(ours).values(**values)).rowcount:
+            return False
+        self._idle = False
+        return True
 
     def _park(self, connection: Connection, row: Row) -> None:
         """Have the key of a row wait behind it."""
