@@ -4,7 +4,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import BigInteger, cast, select
+from sqlalchemy import BigInteger, cast, event, select
 
 from tests.sql.conftest import count
 from tests.sql.test_tasks import rows
@@ -106,6 +106,26 @@ def test_it_comes_when_it_is_due_and_once(database, made):
     assert (tasks.worker().drain(), ran) == (1, ["x"])
     [(name, number)] = rows_of(database, made.schedule, made.schedule.c.name, made.schedule.c.last_id)
     assert (name, number > 0) == ("each", True)
+
+
+def test_a_first_look_that_was_rolled_back_leaves_the_schedule_to_the_next_one(database, made):
+    tasks = Tasks(database)
+    tasks.schedule("each minute", "* * * * *", "note")
+    cleaner, ended = tasks.cleaner(), []
+
+    @event.listens_for(database, "commit")
+    def cut(connection):
+        if not ended:
+            ended.append(connection)
+            raise OSError("the connection was cut at the commit")
+
+    with pytest.raises(OSError, match="cut"):
+        cleaner.step()
+    event.remove(database, "commit", cut)
+    assert count(database, made.schedule) == 0
+    for _ in range(2):
+        cleaner.step()
+        assert count(database, made.schedule) == 1
 
 
 def rows_of(database, table, *columns):

@@ -80,6 +80,7 @@ class Cleaner:
         `vanished`."""
         counts = dict.fromkeys(("retried", "merged", "compensated", "dead", "vanished", "scheduled"), 0)
         counts["scheduled"] = in_own(self._engine, self._schedules.fire)
+        self._schedules.committed()
         counts["vanished"] = self._gone()
         while True:
             outcomes = in_own(self._engine, self._crashed)

@@ -162,14 +162,20 @@ class Schedules:
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
         self._written: set[str] = set()
+        self._writing: set[str] = set()
+
+    def committed(self) -> None:
+        """The transaction of the last `fire` was committed, and so are the rows that it wrote."""
+        self._written |= self._writing
 
     def fire(self, connection: Connection) -> int:
-        """Enqueue what is due of the schedules that are known here. Returns how many tasks."""
+        """Enqueue what is due of the schedules that are known here. Returns how many tasks. Say `committed()` after the commit."""
         known = self._tasks.schedules
         if not known:
             return 0
         table = self._tasks.tables.schedule
         missing = [each for name, each in known.items() if name not in self._written]
+        self._writing = set()
         if missing:
             self._write(connection, missing)
         due = connection.execute(
@@ -193,7 +199,7 @@ class Schedules:
                     continue
             elif found != each.cron.text:
                 connection.execute(update(table).where(table.c.name == each.name).values(**values))
-            self._written.add(each.name)
+            self._writing.add(each.name)
 
     def _one(self, connection: Connection, schedule: Schedule, row: Any) -> int:
         times = [row.next_at]

@@ -316,6 +316,7 @@ class Worker:
         except AWAY:
             logger.exception("the worker could not renew its leases")
             return
+        self._schedules.committed()
         if fired:
             self._tasks.wake.try_signal()
         if told and not self._stopped:
