@@ -4,6 +4,7 @@ Each side writes one row in a transaction of the user's, and tells what came of 
 has tests of its own: x1 to x11, the kills, and the cut connections.
 """
 
+import logging
 import random
 import string
 import threading
@@ -17,7 +18,7 @@ from sqlalchemy.pool import NullPool
 
 import xump
 from tests.sql.conftest import BUSINESS, business, count, engine_of
-from xump.sql import ConfigurationError, Inbox, Outbox, SchemaMismatch, Tasks, TransactionAborted
+from xump.sql import ConfigurationError, Inbox, Outbox, Refused, SchemaMismatch, Tasks, TransactionAborted
 from xump.sql.transactions import sqlstate
 
 DAY = 86_400
@@ -314,3 +315,52 @@ def test_bad_input(request, fault, kind, side):
     finally:
         one.close()
         database.dispose()
+
+
+class Nasty(Exception):
+    def __str__(self):
+        raise KeyError("no text")
+
+
+@pytest.mark.parametrize(("error", "expected"), [
+    (OSError("no file a\udcff\0"), "no file a\\udcff?"), (Nasty(), "its text cannot be had: str() raises KeyError")],
+    ids=["surrogate", "no text"])
+@pytest.mark.parametrize("what", ["task", "message", "row"])
+def test_an_error_that_no_column_holds_ends_no_loop(database, made, monkeypatch, what, error, expected):
+    monkeypatch.setattr(logging.getLogger("xump.sql"), "disabled", True)    # pytest-xdist cannot send such a text
+
+    def fails(*arguments):
+        raise error
+
+    if what == "task":
+        tasks = Tasks(database, dead_queue="dead")
+        tasks.task("fails", max_attempts=1)(fails)
+        with database.begin() as connection:
+            tasks.enqueue(connection, "fails")
+        assert tasks.worker().drain() == 0
+        dead = tasks.dead
+    elif what == "message":
+        inbox = Inbox()
+        with xump.Engine() as engine:
+            engine.create_queue("jobs")
+            engine.create_selector("jobs", when=xump.always, do=xump.deliver("worker"), credit=1)
+            engine.publish("jobs", message_id="1")
+            inbox.receive(database, engine.take(1, "worker"))
+        assert inbox.process(fails, engine=database, max_attempts=1).step() == 1
+        dead = inbox.dead
+    else:
+        outbox = Outbox()
+
+        class Refuses:
+            atomic = False
+
+            def send(self, rows):
+                refused = Refused(str(error) if isinstance(error, OSError) else error)
+                return [refused] * len(rows)
+
+        with database.begin() as connection:
+            outbox.publish(connection, "jobs")
+        assert outbox.relay(Refuses(), engine=database, max_attempts=1).step() == 0
+        dead = outbox.dead
+    with database.connect() as connection:
+        assert expected in dead(connection)[0]["error"]

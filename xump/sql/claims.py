@@ -35,10 +35,10 @@ from sqlalchemy import (
 
 from xump.sql.direct import Direct, numbers, quoted, texts
 from xump.sql.moments import POSTGRESQL, Now
+from xump.sql.payload import error_column
 from xump.sql.tables import Tables
 
 PRIORITY_MAX = 9
-ERROR_CHARS_MAX = 2000
 SINCE_SECONDS = 10.0
 """For how long at most a claim passes over what is due earlier than what it had: what was committed late waits so long."""
 SINCE_EVER = -1 << 62
@@ -247,7 +247,8 @@ def end(connection: Connection, made: Tables, row: Any, outcome: str | None, err
         if not is_mine(connection, made, row, lock=True):       # or it could be kept here, and be given back at once elsewhere
             return False
         columns = [task.c[name] for name in KEPT]
-        found = select(*columns, Now(), literal(outcome), literal(said(error)) if error else null()).where(_mine(task, row))
+        said = literal(error_column(error)) if error else null()
+        found = select(*columns, Now(), literal(outcome), said).where(_mine(task, row))
         connection.execute(insert(done).from_select([*KEPT, "finish_time", "outcome", "error"], found))
     return bool(connection.execute(delete(task).where(_mine(task, row))).rowcount)
 
@@ -267,8 +268,9 @@ def give_back(connection: Connection, made: Tables, row: Any, delay: int, error:
                 return None
             connection.execute(update(task).where(task.c.id == waiting).values(attempts=row.attempts))
             return "merged"
+    said = None if error is None else error_column(error)
     changed = connection.execute(update(task).where(_mine(task, row)).values(
-        start_time=null(), lease_until=null(), worker=null(), due=Now() + delay, error=None if error is None else said(error)))
+        start_time=null(), lease_until=null(), worker=null(), due=Now() + delay, error=said))
     return "retried" if changed.rowcount else None
 
 
@@ -280,8 +282,3 @@ def crashed(connection: Connection, made: Tables, names: Sequence[str], most: in
                    task.c.name.in_(names))
             .order_by(task.c.lease_until).limit(most).with_for_update(skip_locked=True))
     return list(connection.execute(over))
-
-
-def said(error: str | None) -> str:
-    """An error as a column can hold it."""
-    return (error or "").replace("\0", "?")[:ERROR_CHARS_MAX]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from xump.sql.claims import end, said
+from xump.sql.claims import end
+from xump.sql.payload import error_column
 
 if TYPE_CHECKING:
     from xump.sql.tasks import Tasks
@@ -21,7 +22,7 @@ def bury(connection: Connection, tasks: Tasks, row: Any, error: str) -> bool:
     if not end(connection, tasks.tables, row, "dead", error):
         return False
     if tasks.dead_queue is not None:
-        notice = {"id": row.id, "name": row.name, "attempts": row.attempts, "error": said(error)}
+        notice = {"id": row.id, "name": row.name, "attempts": row.attempts, "error": error_column(error)}
         tasks.outbox.publish(connection, tasks.dead_queue, row.name, json.dumps(notice).encode(),
                              message_id=f"dead task {row.id}")
     return True

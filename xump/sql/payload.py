@@ -16,6 +16,7 @@ from xump.sql.tables import SLOTS
 
 KEY_CHARS_MAX = 200
 """An index of PostgreSQL takes 2,704 bytes."""
+ERROR_CHARS_MAX = 2000
 _BYTES, _FLOAT = "$b", "$f"
 _decode = json.JSONDecoder().decode
 
@@ -107,6 +108,27 @@ def slot_of(key: str | None) -> int:
     if key is None:
         return os.urandom(1)[0] % SLOTS
     return zlib.crc32(key.encode("utf-8", "surrogatepass")) % SLOTS
+
+
+def told(error: BaseException) -> str:
+    """The text of an exception, whatever its class makes of it.
+
+    >>> told(KeyError("a"))
+    "'a'"
+    """
+    try:
+        return str(error)
+    except Exception as wrong:
+        return f"(its text cannot be had: str() raises {type(wrong).__name__})"
+
+
+def error_column(error: str) -> str:
+    r"""What was wrong, as a column can hold it: without NUL, and without lone surrogates.
+
+    >>> error_column("no file a\udcff")
+    'no file a\\udcff'
+    """
+    return error.encode("utf-8", "backslashreplace").decode().replace("\0", "?")[:ERROR_CHARS_MAX]
 
 
 def new_id() -> str:

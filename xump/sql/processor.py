@@ -16,8 +16,8 @@ from xump import Message
 from xump.sql.claims import JUST_MICROS, JUST_SECONDS
 from xump.sql.hosts import Host
 from xump.sql.moments import Now, delay_after, delays, micros
-from xump.sql.payload import unpack
-from xump.sql.relay import ERROR_CHARS_MAX, jittered
+from xump.sql.payload import error_column, told, unpack
+from xump.sql.relay import jittered
 from xump.sql.transactions import AWAY, begun, in_own, own, refuse
 
 if TYPE_CHECKING:
@@ -190,12 +190,12 @@ class Processor:
         self.handled += 1
 
     def _failed(self, row: Any, error: BaseException) -> None:
-        said, dead = f"{type(error).__name__}: {error}", row.attempts >= self._max_attempts
+        said, dead = f"{type(error).__name__}: {told(error)}", row.attempts >= self._max_attempts
         in_own(self._engine, lambda connection: self._write_failure(connection, row, said, dead))
 
     def _write_failure(self, connection: Connection, row: Any, error: str, dead: bool) -> None:
         table = self._inbox.tables.inbox
-        said = error.replace("\0", "?")[:ERROR_CHARS_MAX]
+        said = error_column(error)
         logger.warning("message %d of the inbox failed, attempt %d%s: %s", row.id, row.attempts, ", it is dead" if dead else "",
                        said)
         values = {"error": said, "lease_until": null(), "dead_at": Now() if dead else null(),

@@ -38,7 +38,7 @@ from xump.sql.hosts import Host
 from xump.sql.moments import POSTGRESQL, Now, delay_after, delays, micros
 from xump.sql.outcomes import Down, Later, Pressed, Refused, Row, Untried
 from xump.sql.parking import release_keys
-from xump.sql.payload import new_id
+from xump.sql.payload import error_column, new_id, told
 from xump.sql.reading import Reader
 from xump.sql.slots import Slots
 from xump.sql.targets import target_of
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("xump.sql")
 JITTER = 0.2
-ERROR_CHARS_MAX = 2000
 # If the server crashes and forgets it, the rows are sent again, as after any crash: that needs no wait for a disk.
 FORGET = """
 DELETE FROM {outbox} WHERE id = ANY(CAST(%(ids)s AS bigint[]))
@@ -246,18 +245,18 @@ class Relay:
             outcomes = self._host.call(self._target.send, rows)
         except Down as error:
             if self.pressed is None:
-                logger.warning("the target cannot be reached, and %d rows wait: %s", len(rows), error)
-            self.pressed = str(error)
+                logger.warning("the target cannot be reached, and %d rows wait: %s", len(rows), told(error))
+            self.pressed = told(error)
             self._catch_up()
             self._begin()
             return 0
         pressed = [(row, outcome) for row, outcome in zip(rows, outcomes, strict=True) if isinstance(outcome, Pressed)]
-        self.pressed = str(pressed[0][1]) if pressed else self._why_full()
+        self.pressed = told(pressed[0][1]) if pressed else self._why_full()
         deleted = self._settle_all(rows, outcomes)
         if deleted:
             self._idle = False
         until = time.monotonic() + self._poll
-        self._full |= {row.queue: (until, str(outcome)) for row, outcome in pressed if not isinstance(outcome, Untried)}
+        self._full |= {row.queue: (until, told(outcome)) for row, outcome in pressed if not isinstance(outcome, Untried)}
         if deleted < len(rows):
             self._begin()               # what is left comes first
         return deleted
@@ -348,7 +347,7 @@ class Relay:
             release_keys(connection, self._tables, released)
         for row, outcome in zip(rows, outcomes, strict=True):
             if isinstance(outcome, Refused):
-                self._refused(connection, row, str(outcome))
+                self._refused(connection, row, told(outcome))
             elif isinstance(outcome, Later):
                 self._later(connection, row)
         return deleted
@@ -372,8 +371,8 @@ class Relay:
     def _refused(self, connection: Connection, row: Row, error: str) -> None:
         attempts = row.attempts + 1
         dead = attempts >= self._max_attempts
-        skip = self._on_dead == "skip" or row.key is None
-        values: dict[str, Any] = {"attempts": attempts, "error": error.replace("\0", "?")[:ERROR_CHARS_MAX]}
+        skip, error = self._on_dead == "skip" or row.key is None, error_column(error)
+        values: dict[str, Any] = {"attempts": attempts, "error": error}
         if dead:
             values |= {"dead_at": Now(), "retry_at": null(), "parked": not skip}
         else:

@@ -169,7 +169,7 @@ class Schedules:
         self._written |= self._writing
 
     def fire(self, connection: Connection) -> int:
-        """Enqueue what is due of the schedules that are known here. Returns how many tasks. Say `committed()` after the commit."""
+        """Enqueue what is due of the schedules that are known here; `committed()` comes next. Returns how many tasks."""
         known = self._tasks.schedules
         if not known:
             return 0

@@ -26,7 +26,7 @@ from xump.sql.dead import bury
 from xump.sql.direct import Direct, is_direct
 from xump.sql.hosts import Host
 from xump.sql.moments import Now, delay_after, micros
-from xump.sql.payload import new_id
+from xump.sql.payload import new_id, told
 from xump.sql.relay import jittered
 from xump.sql.schedules import Schedules
 from xump.sql.transactions import AWAY, begun, in_own, own, refuse
@@ -262,7 +262,8 @@ class Worker:
         if isinstance(job.error, LeaseLost):
             self._lost(job)
             return
-        said = f"{type(job.error).__name__}: {job.error}"
+        assert job.error is not None
+        said = f"{type(job.error).__name__}: {told(job.error)}"
         # One that is not known here waits for a worker that knows it: this program may be older than what enqueued it.
         dead = spec is not None and row.attempts >= spec.max_attempts
         logger.warning("task %d (%s) failed, attempt %d%s", row.id, row.name, row.attempts, ", it is dead" if dead else "",
