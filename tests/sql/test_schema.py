@@ -1,9 +1,11 @@
 """The tables: created once, looked at once, refused when they are of another version."""
 
+import threading
+
 import pytest
 from sqlalchemy import MetaData, create_engine, inspect, text
 
-from tests.sql.conftest import engine_of
+from tests.sql.conftest import engine_of, until
 from xump.sql import ConfigurationError, Outbox, SchemaMismatch, check, configure_sqlite, init, tables
 
 
@@ -41,6 +43,36 @@ def test_a_prefix_and_a_schema(postgres_url):
         Outbox(tables=other).publish(connection, "orders")
     assert set(
         inspect(database).get_table_names(schema="other")) == {table.name for table in other.all()}
+    database.dispose()
+
+
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "SERIALIZABLE"])
+def test_two_programs_that_begin_at_once_create_the_tables_once(postgres_url, isolation):
+    database = engine_of(postgres_url, isolation_level=isolation)
+    with database.begin() as connection:
+        connection.execute(text("DROP SCHEMA IF EXISTS at_once CASCADE"))
+        connection.execute(text("CREATE SCHEMA at_once"))
+    made, failed = tables(schema="at_once"), []
+
+    def second():
+        try:
+            init(database, made)
+        except Exception as error:
+            failed.append(error)
+
+    waits = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
+    with database.connect() as connection:
+        init(connection, made)
+        beginning = threading.Thread(target=second)
+        beginning.start()
+        with database.connect().execution_options(isolation_level="AUTOCOMMIT") as looking:
+            until(lambda: looking.execute(waits).scalar_one() == 1)
+        connection.commit()
+    beginning.join()
+    assert failed == []
+    check(database, made)
+    with database.begin() as connection:
+        connection.execute(text("DROP SCHEMA at_once CASCADE"))
     database.dispose()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from sqlalchemy import Connection, Engine, event, insert, inspect, select
+from sqlalchemy import Connection, Engine, event, func, insert, inspect, select
 from sqlalchemy.orm import Session
 
 from xump.sql.errors import ConfigurationError, SchemaMismatch
@@ -14,6 +14,8 @@ from xump.sql.tables import SLOTS, VERSION, Tables, tables
 
 BUSY_TIMEOUT_MS = 30_000
 VERSION_NAME = "tables"
+CREATING = int.from_bytes(b"xumpinit")
+"""The lock of PostgreSQL under which tables are created."""
 
 _configured: weakref.WeakSet[Any] = weakref.WeakSet()
 """The dialects of engines that `configure_sqlite` has set up: an engine shares its own with those of its `execution_options`."""
@@ -34,11 +36,16 @@ def init(engine: Engine | Connection, tables_: Tables | None = None) -> None:
     if isinstance(engine, Connection):
         _create(engine, made)
         return
+    if engine.dialect.name == "postgresql":
+        engine = engine.execution_options(isolation_level="READ COMMITTED")     # to see what was created while it waited
     with engine.begin() as connection:
         _create(connection, made)
 
 
 def _create(connection: Connection, made: Tables) -> None:
+    if connection.dialect.name == "postgresql":
+        # Several programs may start at once: CREATE TABLE IF NOT EXISTS fails while another transaction creates it.
+        connection.execute(select(func.pg_advisory_xact_lock(CREATING)))
     if inspect(connection).has_table(made.version.name, schema=made.version.schema):
         _compare(connection, made)
     made.metadata.create_all(connection, tables=made.all())
