@@ -4,11 +4,14 @@ import datetime
 import threading
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
+import xump
 from tests.sql.conftest import BUSINESS, business, count
-from xump.sql import Tasks
+from xump.sql import Tasks, configure_sqlite, init, tables
+from xump.sql.dead import bury
 
 
 @pytest.fixture
@@ -138,6 +141,34 @@ def test_a_dead_task_is_told_of_through_the_outbox(database, made):
     [(queue, body)] = rows(database, made.outbox, made.outbox.c.queue, made.outbox.c.body)
     assert queue == "dead tasks"
     assert b"broken" in body
+
+
+def test_notices_of_tasks_of_two_tables_are_no_copies_of_each_other(database):
+    """Each table begins its ids at 1, and one queue is told of both."""
+    outboxes = []
+    for prefix in ("first_", "second_"):
+        made = tables(prefix=prefix)
+        made.metadata.drop_all(database)
+        init(database, made)
+        tasks = Tasks(database, tables=made, dead_queue="dead")
+        with database.begin() as connection:
+            assert tasks.enqueue(connection, "fail", lane="x") == 1
+            [row] = connection.execute(made.task.update().values(start_time=1, attempts=1).returning(made.task)).all()
+            assert bury(connection, tasks, row, "broken")
+        outboxes.append(tasks.outbox)
+    with xump.Engine() as engine:
+        dead = engine.create_queue("dead", dedup=3600)
+        assert [outbox.relay(engine, engine=database).drain() for outbox in outboxes] == [1, 1]
+        assert dead.ready == 2
+    for prefix in ("first_", "second_"):
+        tables(prefix=prefix).metadata.drop_all(database)
+
+
+def test_draining_says_that_the_database_is_away():
+    database = create_engine("sqlite:////nowhere/at/all.db")
+    tasks = Tasks(configure_sqlite(database))
+    with pytest.raises(OperationalError):
+        tasks.worker().drain()
 
 
 def test_a_task_in_its_own_transaction(database, tasks, made):

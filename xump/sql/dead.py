@@ -23,6 +23,6 @@ def bury(connection: Connection, tasks: Tasks, row: Any, error: str) -> bool:
         return False
     if tasks.dead_queue is not None:
         notice = {"id": row.id, "name": row.name, "attempts": row.attempts, "error": error_column(error)}
-        tasks.outbox.publish(connection, tasks.dead_queue, row.name, json.dumps(notice).encode(),
-                             message_id=f"dead task {row.id}")
+        # With an id of its own: that of the task is one only within its table, and the queue may be told of many.
+        tasks.outbox.publish(connection, tasks.dead_queue, row.name, json.dumps(notice).encode())
     return True
