@@ -209,6 +209,39 @@ def test_a_processor_that_is_cancelled_leaves_none_of_its_workers_behind(run):
     assert run(main) == set()
 
 
+def test_a_worker_that_is_cancelled_writes_down_what_ended_while_it_waited(run):
+    async def main(database):
+        tasks, began, go_on = aio.Tasks(database), asyncio.Event(), asyncio.Event()
+
+        @tasks.task()
+        async def note():
+            began.set()
+            await go_on.wait()              # it ends while the worker waits for it
+
+        async with database.begin() as connection:
+            await tasks.enqueue(connection, "note")
+        worker = tasks.worker(poll=1000)
+        host, idle = worker.loop._host, asyncio.Event()
+        wait = host.wait
+
+        def waited(event, seconds):
+            idle.set()
+            return wait(event, seconds)
+
+        host.wait = waited
+        running = asyncio.create_task(worker.run())
+        await asyncio.wait_for(began.wait(), 60)
+        await asyncio.wait_for(idle.wait(), 60)
+        running.cancel()
+        asyncio.get_running_loop().call_soon(go_on.set)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        async with database.connect() as connection:
+            return worker.loop.finished, (await tasks.stats(connection))["running"]
+
+    assert run(main) == (1, 0)
+
+
 def test_what_is_done_again_and_again_ends_behind_its_transaction():
     async def main():
         host, began, go_on, ended = LoopHost(create_async_engine("sqlite+aiosqlite://")), asyncio.Event(), asyncio.Event(), []

@@ -256,6 +256,15 @@ def test_a_full_queue_that_more_than_a_batch_waits_for_keeps_no_other_waiting(da
         assert all(place[b"behind %d" % number] < place[b"behind %d" % (number + 1)] for number in range(0, 10, 2))
 
 
+def test_draining_goes_on_behind_a_batch_that_was_refused(database):
+    outbox = Outbox()
+    with xump.Engine() as engine:
+        good = engine.create_queue("good")
+        with database.begin() as connection:
+            outbox.publish_many(connection, [{"queue": "missing"}] * 4 + [{"queue": "good"}])
+        assert (outbox.relay(engine, engine=database, batch=4, retry_delay=1000).drain(), good.ready) == (1, 1)
+
+
 @pytest.mark.parametrize("days", [-1, 0, 1])
 def test_delays_and_lifetimes_hold_whatever_time_the_engine_has(database, made, days):
     outbox, now = Outbox(), [time.time_ns() + days * 86_400 * 10**9]

@@ -111,7 +111,11 @@ class Worker:
         self._pump(until_empty=False)
 
     def drain(self) -> int:
-        """Run tasks until none is due. Returns how many were finished."""
+        """Run tasks until none is due. Returns how many were finished.
+
+        Raises:
+            DBAPIError: The database cannot be reached. What has ended meanwhile runs again when its lease is over.
+        """
         before = self.finished
         self._pump(until_empty=True)
         return self.finished - before
@@ -153,7 +157,7 @@ class Worker:
                 looking = free > 0 and (woken or now >= next_look)
                 claimed = 0
                 if looking or self._ended or self._owed:
-                    claimed = self._turn(places, free)
+                    claimed = self._turn(places, free) if until_empty else self._patient_turn(places, free)
                     if claimed:
                         looks_until = 0.0
                     elif until_empty and not self._running and not self._ended:
@@ -168,28 +172,44 @@ class Worker:
                 full = len(self._running) >= self._places
                 self._host.wait(event, self._poll if full or stopping else max(0.0, next_look - time.monotonic()))
         finally:
-            places.end()
-            beating()
-            leave()
-            if self._direct is not None:
-                self._direct.close()
-            self._leave()
+            try:
+                places.end()
+                self._last_turn(places)
+            finally:
+                beating()
+                leave()
+                if self._direct is not None:
+                    self._direct.close()
+                self._leave()
 
-    def _turn(self, places: Any, free: int) -> int:
-        while self._ended:
-            self._owed.append(self._ended.popleft())
-        done = [job for job in self._owed if job.error is None and not job.ended_itself]
+    def _patient_turn(self, places: Any, free: int) -> int:
         try:
-            for job in [job for job in self._owed if job.error is not None]:
-                in_own(self._engine, partial(self._failed, job))
-                self._settled(job)
-            assert self._claims is not None
-            mine, rows = self._one_turn([job.row for job in done], free)
+            return self._turn(places, free)
         except AWAY:
             # Their leases hold for a while, and what they did is known here: it is written when the database is back.
             logger.exception("the worker cannot reach the database; it tries again")
             self._host.wait(self._host.event(), jittered(min(self._poll, 1.0)))
             return 0
+
+    def _last_turn(self, places: Any) -> None:
+        """Write down what ended while it was waited for: the pump was cancelled, or an exception has ended it."""
+        # What Ctrl-C has ended did not fail: the cleaner sees to it, as if the process had been killed.
+        self._ended = deque(job for job in self._ended if not isinstance(job.error, KeyboardInterrupt))
+        if self._ended or self._owed:
+            try:
+                self._turn(places, 0)
+            except AWAY:
+                logger.exception("the worker could not write down what has ended: it runs again when its lease is over")
+
+    def _turn(self, places: Any, free: int) -> int:
+        while self._ended:
+            self._owed.append(self._ended.popleft())
+        done = [job for job in self._owed if job.error is None and not job.ended_itself]
+        for job in [job for job in self._owed if job.error is not None]:
+            in_own(self._engine, partial(self._failed, job))
+            self._settled(job)
+        assert self._claims is not None
+        mine, rows = self._one_turn([job.row for job in done], free)
         for job in list(self._owed):
             if job.ended_itself or job.row.id in mine:
                 self.finished += 1
