@@ -137,7 +137,7 @@ def test_tasks(run):
                 both.set()
             await both.wait()               # they run at once
 
-        @tasks.task(transaction=True)
+        @tasks.task(transaction=True, retry_delay=1000)
         async def pay(connection, what, fails=False):
             await connection.execute(BUSINESS.insert().values(what=what))
             if fails:

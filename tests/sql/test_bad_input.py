@@ -184,7 +184,7 @@ def an_id_of_ten_thousand_characters(side, database, url):
 def nul_and_bytes(side, database, url):
     """Bodies have them; what is a text in the tables does not."""
     for wrong in ("a\0b", "\ud800", b"bytes"):
-        with pytest.raises((TypeError, ValueError), match="NUL|Unicode|must be (a )?str"), database.begin() as connection:
+        with pytest.raises((TypeError, ValueError), match="NUL|Unicode|UTF-8|must be (a )?str"), database.begin() as connection:
             side.write(connection, wrong)
     assert side.effects() == 0
     written(side, database)

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Connection, bindparam, cast, delete, func, insert, literal, not_, null, select, update
 from sqlalchemy.orm import Session
 
+from xump import Message
 from xump.sql.errors import ConfigurationError
 from xump.sql.hosts import ThreadHost
 from xump.sql.moments import Now, micros, remember
@@ -86,7 +87,7 @@ class Outbox:
             queue: The queue, or the exchange, that it is for.
             address: The text that it is routed by.
             body: Bytes.
-            headers: Values by name: bool, int, float, str or bytes.
+            headers: Values by name: bool, int (64 bits, signed), float, str or bytes; together at most 1 MiB.
             key: Messages of one key are sent in order. Of more than 200 characters the beginning and a digest are kept. With
                 `order="all"` all have one key.
             lock: Have writers of this key wait for each other until their commits (PostgreSQL).
@@ -99,7 +100,7 @@ class Outbox:
             The message id.
 
         Raises:
-            TypeError, ValueError: An argument is wrong; nothing has changed.
+            TypeError, ValueError: An argument is wrong, or longer than a message can have it; nothing has changed.
             SchemaMismatch: The tables are not there, or of another version.
             ConfigurationError: A savepoint of SQLite is open that would be committed on its own.
 
@@ -142,6 +143,8 @@ class Outbox:
             raise TypeError(f"body must be bytes, got {type(body).__name__}")
         if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= PRIORITY_MAX:
             raise ValueError(f"priority must be an int from 0 to {PRIORITY_MAX}, got {priority!r}")
+        # What no engine takes is refused here, and not when you have committed it.
+        Message(address, body, headers, reply_to=reply_to, message_id=message_id, correlation_id=correlation_id)
         props = {"correlation_id": None if correlation_id is None else text_column(correlation_id, "correlation_id"),
                  "priority": priority or None, "ttl": None if ttl is None else micros(ttl, "ttl")}
         if key is not None:
