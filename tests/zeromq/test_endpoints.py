@@ -7,6 +7,7 @@ import threading
 import pytest
 import zmq
 
+import xump
 from tests.zeromq.test_sockets import HOST, Command
 from xump.zeromq import Client, FutureClient, LazyPirate, MajordomoBroker, Pair, PirateBroker, Worker
 from xump.zeromq.freelance import Addressed, FreelanceServer, OneAtATime, Shotgun
@@ -25,6 +26,28 @@ def test_other_machines_are_not_let_in_by_accident(context, endpoint):
         PirateBroker(HOST, endpoint, context=context)
     with pytest.raises(ValueError, match="open to other machines"):
         MajordomoBroker(HOST, context=context, pair=Pair("primary", endpoint, "tcp://127.0.0.1:9"))
+
+
+@pytest.mark.parametrize(("option", "make"), [
+    ("prefix", MajordomoBroker),
+    ("name", lambda endpoint, **options: PirateBroker(HOST, endpoint, **options)),
+    ("name", lambda endpoint, **options: FreelanceServer(endpoint, list, **options))])
+def test_two_servers_of_one_engine_have_names_of_their_own(context, option, make):
+    """Else they would hand out each other's requests."""
+    with xump.Engine() as engine:
+        options = {"engine": engine, "context": context}
+        first = make(HOST, **options)
+        selectors = len(engine.selectors)
+        with pytest.raises(ValueError, match=f"close that one first, or give this one another {option}="):
+            make(HOST, **options)
+        assert len(engine.selectors) == selectors
+        with make(HOST, **options, **{option: "another"}), pytest.raises(zmq.ZMQError):
+            make(first.endpoints[-1], **options, **{option: "a third"})     # in use: it keeps no name
+        with make(HOST, **options, **{option: "a third"}):
+            pass
+        first.close()
+        with make(HOST, **options):
+            pass
 
 
 @pytest.mark.parametrize("endpoint", ["tcp://*:*", "tcp://0.0.0.0:*", "tcp://[::]:*"])

@@ -418,3 +418,12 @@ def test_a_command_says_what_is_wrong_before_it_says_that_it_is_ready(words, err
     assert main(["zeromq", *words]) == 2
     said = capsys.readouterr()
     assert (said.out, error in said.err) == ("", True), said.err
+
+
+def test_a_worker_that_is_closed_may_be_stopped_again(context):
+    worker = Worker("tcp://127.0.0.1:9", b"echo", context=context)
+    worker.stop()
+    worker.run(list)
+    worker.close()
+    worker.stop()
+    worker.close()

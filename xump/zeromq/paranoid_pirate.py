@@ -13,7 +13,7 @@ from xump.zeromq.frames import FRAMES_MAX, PIRATE_HEARTBEAT, PIRATE_READY
 from xump.zeromq.limits import PIRATE_HEARTBEAT_SECONDS, PIRATE_LIVENESS
 from xump.zeromq.liveness import Liveness
 from xump.zeromq.pack import PackWorker
-from xump.zeromq.simple_pirate import Send, SimplePirate
+from xump.zeromq.simple_pirate import NAME, Send, SimplePirate
 
 
 class ParanoidPirate(SimplePirate):
@@ -26,7 +26,7 @@ class ParanoidPirate(SimplePirate):
     """
 
     def __init__(
-        self, engine: Engine, to_client: Send, to_worker: Send, *, name: str = "pirates", request_ttl: float | None = None,
+        self, engine: Engine, to_client: Send, to_worker: Send, *, name: str = NAME, request_ttl: float | None = None,
         heartbeat: float = PIRATE_HEARTBEAT_SECONDS, liveness: int = PIRATE_LIVENESS,
     ) -> None:
         super().__init__(engine, to_client, to_worker, name=name, request_ttl=request_ttl)

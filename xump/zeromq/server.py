@@ -10,6 +10,7 @@ import itertools
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -20,14 +21,16 @@ from xump.engine import Engine
 from xump.errors import StoreLocked
 from xump.zeromq.binary_star import BinaryStar
 from xump.zeromq.limits import BATCH, WAIT_MS_MAX
-from xump.zeromq.majordomo.machine import Majordomo
+from xump.zeromq.majordomo.machine import PREFIX, Majordomo
 from xump.zeromq.messages import Messages, messages
 from xump.zeromq.pair import Pair, Paired
 from xump.zeromq.paranoid_pirate import ParanoidPirate
-from xump.zeromq.simple_pirate import SimplePirate
+from xump.zeromq.simple_pirate import NAME, SimplePirate
 from xump.zeromq.sockets import Keys, bind
 
 _numbers = itertools.count(1)
+_serving: weakref.WeakKeyDictionary[Engine, weakref.WeakValueDictionary[str, Server]] = weakref.WeakKeyDictionary()
+"""The servers of an engine that are not closed, by the name that their requests wait under."""
 
 Handler = Callable[[list[bytes], float], None]
 """Gets the frames of a message, and the moment."""
@@ -70,6 +73,18 @@ class Server:
         self.star: BinaryStar | None = None
         """The state of a server that is one of a pair."""
         self._machine: Machine | Paired
+
+    def _take_name(self, option: str, name: str) -> None:
+        """Two servers with one name would hand out each other's requests, to workers and clients that the other one knows.
+
+        Raises:
+            ValueError: A server of this engine that is not closed has it.
+        """
+        servers = _serving.setdefault(self.engine, weakref.WeakValueDictionary())
+        if name in servers:
+            raise ValueError(f"{option} is {name!r}, under which requests of another server of this engine wait: close that one "
+                             f"first, or give this one another {option}=, or an engine of its own")
+        servers[name] = self
 
     def _open(self, endpoint: str, keys: Keys | None, public: bool, identity: bytes | None = None) -> zmq.Socket[bytes]:
         with self._closing():
@@ -191,6 +206,9 @@ class Server:
         for socket in self._sockets:
             socket.close()
         self._sockets, self._handlers = [], []
+        servers = _serving.get(self.engine, {})
+        for name in [name for name, server in servers.items() if server is self]:
+            del servers[name]
 
     def __enter__(self) -> Server:
         return self
@@ -214,7 +232,8 @@ class MajordomoBroker(Server):
         options: As for `Majordomo`: `heartbeat`, `liveness`, `rule`, `rules`, `prefix`.
 
     Raises:
-        ValueError: Other machines could come, and there are no keys; or an option is wrong.
+        ValueError: Other machines could come, and there are no keys; or an option is wrong; or another server of the engine that
+            is not closed has the same prefix.
         zmq.ZMQError: The endpoint is wrong, or in use.
     """
 
@@ -224,6 +243,7 @@ class MajordomoBroker(Server):
         pair: Pair | None = None, **options: Any,
     ) -> None:
         super().__init__(context, clock, engine)
+        self._take_name("prefix", options.get("prefix", PREFIX))
         _socket = self._open(endpoint, keys, public)
         with self._closing():
             self.machine = Majordomo(self.engine, messages(_socket).send, **options)
@@ -260,6 +280,9 @@ class PirateBroker(Server):
         paranoid: Whether workers speak PPP, with heartbeats; else they are REQ sockets that say READY.
         engine, keys, public, context, clock, pair: As for `MajordomoBroker`.
         options: As for `ParanoidPirate` or `SimplePirate`.
+
+    Raises:
+        ValueError: As for `MajordomoBroker`; it has a name instead of a prefix.
     """
 
     def __init__(
@@ -268,6 +291,7 @@ class PirateBroker(Server):
         pair: Pair | None = None, **options: Any,
     ) -> None:
         super().__init__(context, clock, engine)
+        self._take_name("name", options.get("name", NAME))
         _clients = self._open(frontend, keys, public)
         _workers = self._open(backend, keys, public)
         _kind = ParanoidPirate if paranoid else SimplePirate

@@ -38,6 +38,10 @@ class _Worker(PackWorker):
     """Of the request that it has: the addresses, and the empty frame at their end. Its reply begins with the same."""
 
 
+NAME = "pirates"
+"""Of the queue of requests, unless another one is given."""
+
+
 class SimplePirate:
     """The queue of the Simple Pirate, as a machine without sockets.
 
@@ -51,7 +55,7 @@ class SimplePirate:
     """
 
     def __init__(
-        self, engine: Engine, to_client: Send, to_worker: Send, *, name: str = "pirates", request_ttl: float | None = None,
+        self, engine: Engine, to_client: Send, to_worker: Send, *, name: str = NAME, request_ttl: float | None = None,
         reply_limit: float = REPLY_LIMIT_SECONDS,
     ) -> None:
         if not reply_limit > 0:

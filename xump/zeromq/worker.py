@@ -143,6 +143,8 @@ class Worker:
         self._ear.close()
 
     def _ring(self, work: object = None) -> None:
+        if self._bell.fileno() < 0:         # closed: `run` has ended
+            return
         try:
             self._bell.send(b"!")
         except BlockingIOError:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 Send = Callable[[Sequence[bytes]], object]
 
 
+NAME = "freelance"
+"""Of the queue of requests, unless another one is given."""
+
+
 class Freelance:
     """The server.
 
@@ -41,7 +45,7 @@ class Freelance:
 
     def __init__(
         self, engine: Engine, send: Send, start: Callable[[Delivery, list[bytes]], object], *, numbered: bool = False,
-        at_once: int = 1, name: str = "freelance", request_ttl: float | None = REQUEST_TTL_SECONDS,
+        at_once: int = 1, name: str = NAME, request_ttl: float | None = REQUEST_TTL_SECONDS,
     ) -> None:
         self.engine = engine
         """Where the requests wait."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from xump.zeromq.frames import Answer, reply_frames
-from xump.zeromq.freelance.machine import Freelance
+from xump.zeromq.freelance.machine import NAME, Freelance
 from xump.zeromq.messages import messages
 from xump.zeromq.pair import Pair
 from xump.zeromq.server import Server
@@ -33,6 +33,9 @@ class FreelanceServer(Server):
         threads: How many requests are at work at once.
         engine, keys, public, context, clock, pair: As for `MajordomoBroker`.
         options: As for `Freelance`: `numbered`, `name`, `request_ttl`.
+
+    Raises:
+        ValueError: As for `MajordomoBroker`; it has a name instead of a prefix.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class FreelanceServer(Server):
         super().__init__(context, clock, engine)
         if threads < 1:
             raise ValueError(f"threads is {threads}, and must be at least 1")
+        self._take_name("name", options.get("name", NAME))
         while True:
             _endpoint = _with_port(endpoint)
             try:

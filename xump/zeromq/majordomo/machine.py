@@ -111,6 +111,10 @@ class _Worker(PackWorker):
     parts_bytes: int
 
 
+PREFIX = "mdp/"
+"""Of the names of the queues of services, unless another one is given."""
+
+
 class Majordomo:
     """The broker.
 
@@ -130,7 +134,7 @@ class Majordomo:
     def __init__(
         self, engine: Engine, send: Callable[[Sequence[bytes]], object], *, heartbeat: float = HEARTBEAT_SECONDS,
         liveness: int = LIVENESS, rule: ServiceRule | None = None, rules: Mapping[bytes, ServiceRule] | None = None,
-        prefix: str = "mdp/",
+        prefix: str = PREFIX,
     ) -> None:
         self.engine = engine
         """Where the requests wait."""
