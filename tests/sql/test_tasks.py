@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 import xump
 from tests.sql.conftest import BUSINESS, business, count
 from xump.sql import Tasks, configure_sqlite, init, tables
+from xump.sql.claims import Claims, end, give_back
 from xump.sql.dead import bury
 
 
@@ -348,3 +349,44 @@ def test_statements_are_compiled_once(database, tasks):
     assert tasks._plain._generate_cache_key() is not None
     assert tasks._unique["sqlite"]._generate_cache_key() is not None
     assert tasks.outbox._insert._generate_cache_key() is not None
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_worker_that_does_not_know_a_task_uses_up_none_of_its_attempts(database, made, key):
+    old, new, ran = Tasks(database), Tasks(database), []
+
+    @new.task(max_attempts=2, retry_delay=0)
+    def fresh():
+        ran.append("fresh")
+        if len(ran) == 1:
+            raise OSError("not yet")
+
+    def due_now():
+        with database.begin() as connection:
+            connection.execute(made.task.update().values(due=0))
+
+    with database.begin() as connection:
+        new.enqueue(connection, "fresh", key=key)
+    for _ in range(3):
+        assert old.worker().drain() == 0
+        due_now()
+    assert (new.worker().drain(), ran, rows(database, made.done, made.done.c.id)) == (1, ["fresh"] * 2, [])
+
+
+def test_a_number_of_attempts_that_comes_again_is_no_ones_but_its_workers(database, tasks, made):
+    """A worker whose answer was lost when it gave a task back does so again: another one runs it by then."""
+    with database.begin() as connection:
+        tasks.enqueue(connection, "note")
+    first, second = (Claims(made, name, ["default"], 10**9, keep=False) for name in ("first", "second"))
+    with database.begin() as connection:
+        [stale] = first.turn(connection, [], 1)[1]
+        assert give_back(connection, made, stale, 0, "unknown here", tried=False) == "retried"
+        [row] = second.turn(connection, [], 1)[1]
+        assert (stale.id, stale.attempts) == (row.id, row.attempts)
+        before = connection.execute(made.task.select()).one()
+        assert give_back(connection, made, stale, 0, "again", tried=False) is None
+        assert not end(connection, made, stale, None)
+        assert first.turn(connection, [stale], 0) == (set(), [])
+        first.renew(connection, [stale])
+        assert connection.execute(made.task.select()).one() == before
+        assert second.turn(connection, [row], 0) == ({row.id}, [])

@@ -1,9 +1,10 @@
 """The statements of tasks: claiming, finishing, giving back, ending. Each holds only while the task is the worker's own.
 
-A claim counts the attempt, so the number of attempts is a fence: a worker that was away too long, whose task another one has,
-changes nothing. The claim walks (lane, priority) pairs, each a range of the index that ends at now: neither future tasks nor
-those of other lanes cost anything. `id = ANY(ARRAY(...))` has the subquery run once; `id IN (...)` may run it for each row. A
-row that runs here has this worker's name; to ask for that, and not for `start_time`, leaves one index to finish by: of the ids.
+A claim counts the attempt, so that number and the worker's name are a fence: a worker that was away too long, whose task another
+one has, changes nothing. The name must be there, since a task that was not tried is given back with the number that it had. The
+claim walks (lane, priority) pairs, each a range of the index that ends at now: neither future tasks nor those of other lanes cost
+anything. `id = ANY(ARRAY(...))` has the subquery run once; `id IN (...)` may run it for each row. A row that runs here has this
+worker's name; to ask for that, and not for `start_time`, leaves one index to finish by: of the ids.
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ class Claimed(NamedTuple):
     """0 to 9."""
     due: int
     """When it was due, in microseconds since 1970."""
+    worker: str | None
+    """Who has it."""
 
 
 class Claims:
@@ -176,7 +179,7 @@ class Claims:
             if was_mine:
                 mine.add(fields[0])
             else:
-                claimed.append(Claimed(*fields))
+                claimed.append(Claimed._make([*fields, self._worker]))
         return mine, claimed
 
     def due_in(self, connection: Connection | Direct) -> float:
@@ -213,7 +216,7 @@ class Claims:
             update(task).where(task.c.id.in_(ids)).values(
                 start_time=Now(), lease_until=Now() + self._lease_of, worker=self._worker, attempts=task.c.attempts + 1)
             .returning(*(task.c[name] for name in CLAIMED))).all()
-        return sorted(claimed, key=_urgency)
+        return sorted((Claimed._make([*row, self._worker]) for row in claimed), key=_urgency)
 
     def renew(self, connection: Connection, running: Sequence[Any]) -> None:
         """Renew the leases of these rows, as far as they are ours."""
@@ -222,7 +225,7 @@ class Claims:
             # In one order: two statements that renew and claim cannot wait for each other for ever.
             pairs = sorted((row.id, row.attempts) for row in running)
             connection.execute(update(task).where(
-                tuple_(task.c.id, task.c.attempts).in_(pairs), task.c.start_time.is_not(None))
+                tuple_(task.c.id, task.c.attempts).in_(pairs), task.c.worker == self._worker)
                 .values(lease_until=Now() + self._lease_of))
 
 
@@ -231,7 +234,8 @@ def _urgency(row: Any) -> tuple[int, int, int]:
 
 
 def _mine(task: Any, row: Any) -> Any:
-    return (task.c.id == row.id) & (task.c.attempts == row.attempts) & task.c.start_time.is_not(None)
+    ours = (task.c.id == row.id) & (task.c.attempts == row.attempts) & (task.c.worker == row.worker)
+    return ours & task.c.start_time.is_not(None)
 
 
 def is_mine(connection: Connection, made: Tables, row: Any, *, lock: bool = False) -> bool:
@@ -253,24 +257,34 @@ def end(connection: Connection, made: Tables, row: Any, outcome: str | None, err
     return bool(connection.execute(delete(task).where(_mine(task, row))).rowcount)
 
 
-def give_back(connection: Connection, made: Tables, row: Any, delay: int, error: str | None) -> str | None:
+def give_back(
+    connection: Connection, made: Tables, row: Any, delay: int, error: str | None, *, tried: bool = True,
+) -> str | None:
     """Have a task run again. If its key waits again meanwhile, it is merged into the one that waits, which has its attempts then.
+
+    Args:
+        connection: A transaction.
+        made: The tables.
+        row: The task.
+        delay: After how many microseconds it is due.
+        error: What was wrong.
+        tried: Whether it was: if not, the attempt does not count.
 
     Returns:
         `"retried"` or `"merged"`; None: it was not ours any more.
     """
-    task = made.task
+    task, attempts = made.task, row.attempts if tried else row.attempts - 1
     if row.ukey_digest is not None:
         waiting = connection.execute(select(task.c.id).where(task.c.ukey_digest == row.ukey_digest, task.c.start_time.is_(None))
                                      .with_for_update()).scalar()
         if waiting is not None:
             if not end(connection, made, row, "merged", error):
                 return None
-            connection.execute(update(task).where(task.c.id == waiting).values(attempts=row.attempts))
+            connection.execute(update(task).where(task.c.id == waiting).values(attempts=attempts))
             return "merged"
     said = None if error is None else error_column(error)
     changed = connection.execute(update(task).where(_mine(task, row)).values(
-        start_time=null(), lease_until=null(), worker=null(), due=Now() + delay, error=said))
+        start_time=null(), lease_until=null(), worker=null(), due=Now() + delay, attempts=attempts, error=said))
     return "retried" if changed.rowcount else None
 
 

@@ -292,11 +292,12 @@ class Worker:
             held = bury(connection, self._tasks, row, said)
         else:
             delay = delay_after(spec.retry_delay, row.attempts) if spec else UNKNOWN_DELAY
+            back = partial(give_back, connection, self._tables, row, delay, said, tried=spec is not None)
             try:
                 with connection.begin_nested():
-                    held = give_back(connection, self._tables, row, delay, said) is not None
+                    held = back() is not None
             except IntegrityError:          # its key came to wait again in between
-                held = give_back(connection, self._tables, row, delay, said) is not None
+                held = back() is not None
         if held:
             self.failed += 1
         else:

@@ -206,7 +206,7 @@ class Server:
         for socket in self._sockets:
             socket.close()
         self._sockets, self._handlers = [], []
-        servers = _serving.get(self.engine, {})
+        servers = _serving.setdefault(self.engine, weakref.WeakValueDictionary())
         for name in [name for name, server in servers.items() if server is self]:
             del servers[name]
 
