@@ -6,7 +6,9 @@ import time
 from contextlib import suppress
 
 import pytest
-from sqlalchemy.orm import Session
+from sqlalchemy import MetaData, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session, declarative_base
 
 import xump
 from tests.durability.log_in_memory import LOGS
@@ -114,8 +116,10 @@ def test_arguments_of_the_outbox_and_of_relays():
                           ({"max_attempts": True}, "max_attempts must be")]:
         with pytest.raises(ValueError, match=said):
             outbox.relay(xump.Engine(), engine=database, **options)
-    for target, kind in [("file:///x", ValueError), (1, TypeError)]:
-        with pytest.raises(kind, match="target"):
+    for target, kind in [("file:///x", ValueError), (1, TypeError), ("http", ValueError), ("http://", ValueError),
+                         ("http://127.0.0.1:abc", ValueError), ("http://127.0.0.1:99999", ValueError),
+                         ("http://127.0.0.1:1/prefix", ValueError), ("https://a/?b", ValueError)]:
+        with pytest.raises(kind, match="target|with no path"):
             outbox.relay(target, engine=database)
 
 
@@ -536,4 +540,24 @@ def test_x6_savepoint_first_sqlite(sqlite_url, made):
             business(connection)
         connection.rollback()
     assert (count(database, made.outbox), count(database, BUSINESS)) == (0, 0)
+    database.dispose()
+
+
+def test_what_a_session_has_in_mind_is_written_before_the_message(postgres_url, made):
+    """The row that the writers of a key exclude each other by is locked before the id is drawn."""
+    database, outbox = engine_of(postgres_url), Outbox()
+    base = declarative_base(metadata=MetaData())
+
+    class Business(base):
+        __table__ = BUSINESS.to_metadata(base.metadata)
+
+    with Session(database) as session, session.begin():
+        session.add(Business(id=1, what="new"))
+    with Session(database) as first, Session(database) as second:
+        first.get(Business, 1).what = "paid"
+        outbox.publish(first, "orders", key="1")
+        second.execute(text("SET LOCAL lock_timeout = '50ms'"))
+        second.get(Business, 1).what = "shipped"
+        with pytest.raises(DBAPIError, match="lock timeout"):
+            outbox.publish_many(second, [{"queue": "orders", "key": "1"}])
     database.dispose()

@@ -276,7 +276,9 @@ def test_what_is_wrong_is_refused_and_writes_nothing(database, tasks, ran, made)
         with pytest.raises(ValueError, match=said):
             tasks.task(**options)(len)
     for options, said in [({"concurrency": 0}, "concurrency must"), ({"prefetch": -1}, "prefetch must"),
-                          ({"poll": -1}, "poll must"), ({"lanes": "a"}, "lanes must be a list")]:
+                          ({"poll": -1}, "poll must"), ({"lanes": "a"}, "lanes must be a list"),
+                          ({"poll": 0}, "poll must be more than 0"), ({"lanes": []}, "lanes must have at least one"),
+                          ({"lanes": [""]}, "lane must have 1 to"), ({"lanes": [5]}, "lane must be a str")]:
         with pytest.raises((TypeError, ValueError), match=said):
             tasks.worker(**options)
     with pytest.raises(ValueError, match="dead_queue must not contain NUL"):
@@ -390,3 +392,10 @@ def test_a_number_of_attempts_that_comes_again_is_no_ones_but_its_workers(databa
         first.renew(connection, [stale])
         assert connection.execute(made.task.select()).one() == before
         assert second.turn(connection, [row], 0) == ({row.id}, [])
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"on_crash": ""}, "on_crash must be"), ({"transaction": "no"}, "transaction must be a bool")])
+def test_what_no_task_can_be_is_refused(tasks, options, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        tasks.task(**options)

@@ -121,3 +121,9 @@ def test_names_are_no_markup(file, capsys, monkeypatch, terminal):
     out = capsys.readouterr().out
     assert name not in out
     assert "[/a]\\x1b" in out and "[bold]" in out
+
+
+@pytest.mark.parametrize("messages", [0, -5])
+def test_no_messages_are_refused(messages):
+    with pytest.raises(ValueError, match=f"messages is {messages}, and must be at least 1"):
+        bench({"version": 1, "queues": {"q": {}}}, messages)

@@ -220,3 +220,11 @@ def test_many_threads_and_few_identities_each_is_done_once(engine, seed):
         thread.join()
     assert not wrong and len(done) == len(firsts)
     replies.check()
+
+
+@pytest.mark.parametrize("options", [{"keep": 0}, {"keep": -1}, {"limit": 0}])
+def test_replies_that_could_not_be_kept_are_refused(options):
+    with Engine() as engine:
+        with pytest.raises(ValueError, match="allowed are more than 0 seconds, and 1 or more replies"):
+            Replies(engine, "replies", **options)
+        assert "replies" not in engine.queues

@@ -31,14 +31,17 @@ class HttpTarget:
     """A Xump broker's HTTP API.
 
     Args:
-        url: `http://USER:PASSWORD@HOST:PORT`, or `https://…`.
+        url: `http://USER:PASSWORD@HOST:PORT`, or `https://…`; without a path.
+
+    Raises:
+        ValueError: It is none.
     """
 
     atomic = True
     """A request sends all of its rows or none."""
 
     def __init__(self, url: str) -> None:
-        self._place = urlsplit(url)
+        self._place = _place_of(url)
         self._headers = {"Content-Type": "application/x-ndjson", **_authorization(self._place)}
         self._connection: http.client.HTTPConnection | None = None
         self._warned: set[str] = set()
@@ -91,6 +94,18 @@ class HttpTarget:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _place_of(url: str) -> SplitResult:
+    try:
+        place = urlsplit(url)
+        wrong = not place.hostname or place.port == 0 or place.path not in ("", "/") or place.query or place.fragment
+    except ValueError:          # the port is no number, or there is none so high
+        wrong = True
+    if wrong:
+        raise ValueError("the URL of a broker's HTTP API is http://USER:PASSWORD@HOST:PORT or https://..., with no path, got "
+                         f"{url!r}")
+    return place
 
 
 def _authorization(place: SplitResult) -> dict[str, str]:

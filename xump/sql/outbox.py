@@ -83,7 +83,7 @@ class Outbox:
         """Write a message into the outbox, in the transaction of `connection`.
 
         Args:
-            connection: Yours; you commit. `publish` neither begins nor ends anything.
+            connection: Yours; you commit. `publish` neither begins nor ends anything. A Session is flushed before.
             queue: The queue, or the exchange, that it is for.
             address: The text that it is routed by.
             body: Bytes.
@@ -107,7 +107,7 @@ class Outbox:
         Errors of the database come to you unchanged. Cost: one INSERT; with `lock`, a wait for other writers of the key.
         """
         row = self._row(queue, address, body, headers, key, message_id, reply_to, correlation_id, delay, ttl, priority)
-        self._write(usable(connection, self.tables), [row], {key} if lock else set())
+        self._write(self._flushed(connection), [row], {key} if lock else set())
         self.wake.written(connection)
         return str(row["message_id"])
 
@@ -131,9 +131,15 @@ class Outbox:
                 locked.add(fields["key"])
             made.append(self._row(**fields))
         if made:
-            self._write(usable(connection, self.tables), made, locked)
+            self._write(self._flushed(connection), made, locked)
             self.wake.written(connection)
         return [str(row["message_id"]) for row in made]
+
+    def _flushed(self, connection: Connection | Session) -> Connection:
+        """What a session has in mind may be the very row that its writers exclude each other by: it is written first."""
+        if isinstance(connection, Session):
+            connection.flush()
+        return usable(connection, self.tables)
 
     def _row(
         self, queue: str, address: str, body: bytes, headers: Mapping[str, Any] | None, key: str | None, message_id: str | None,

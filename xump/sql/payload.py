@@ -17,6 +17,7 @@ from xump.sql.tables import SLOTS
 KEY_CHARS_MAX = 200
 """An index of PostgreSQL takes 2,704 bytes."""
 ERROR_CHARS_MAX = 2000
+LANE_CHARS_MAX = 200
 _BYTES, _FLOAT = "$b", "$f"
 _decode = json.JSONDecoder().decode
 
@@ -101,6 +102,18 @@ def key_column(key: object) -> str:
     """
     text = text_column(key, "key")
     return text if len(text) <= KEY_CHARS_MAX else text[:KEY_CHARS_MAX // 2] + digest(text).hex()
+
+
+def lane_column(lane: object) -> str:
+    """The name of a lane.
+
+    Raises:
+        TypeError, ValueError: It is none.
+    """
+    text = text_column(lane, "lane")
+    if not 1 <= len(text) <= LANE_CHARS_MAX:
+        raise ValueError(f"lane must have 1 to {LANE_CHARS_MAX} characters, got {text[:50]!r}")
+    return text
 
 
 def slot_of(key: str | None) -> int:

@@ -26,7 +26,7 @@ from xump.sql.errors import ConfigurationError
 from xump.sql.hosts import ThreadHost
 from xump.sql.moments import Now, delays, micros, remember
 from xump.sql.outbox import Outbox
-from xump.sql.payload import digest, text_column
+from xump.sql.payload import digest, lane_column, text_column
 from xump.sql.scaler import Scaler
 from xump.sql.schedules import Schedule, schedule_of
 from xump.sql.schema import usable
@@ -35,7 +35,6 @@ from xump.sql.transactions import oldest_snapshot
 from xump.sql.wake import Wake
 from xump.sql.worker import Worker
 
-LANE_CHARS_MAX = 200
 FIELDS = ("lane", "name", "payload", "codec", "ukey", "ukey_digest", "priority", "parent")
 
 
@@ -148,17 +147,21 @@ class Tasks:
             transaction: The function gets a connection first, and the task ends in its transaction.
 
         Raises:
-            ValueError: An argument is wrong, or there is another task of this name.
+            TypeError, ValueError: An argument is wrong, or there is another task of this name.
         """
         if isinstance(max_attempts, bool) or not isinstance(max_attempts, int) or max_attempts < 1:
             raise ValueError(f"max_attempts must be an int from 1 on, got {max_attempts!r}")
         if micros(lease, "lease") == 0:
             raise ValueError(f"lease must be more than 0 seconds, got {lease!r}")
+        if not text_column(on_crash, "on_crash"):
+            raise ValueError('on_crash must be "retry", "dead" or the name of a task, got \'\'')
+        if not isinstance(transaction, bool):
+            raise TypeError(f"transaction must be a bool, got {transaction!r}")
 
         def _made(function: Callable[..., Any]) -> Task:
-            spec = Spec(text_column(name or function.__name__, "name"), function, _lane(lane), max_attempts,
+            spec = Spec(text_column(name or function.__name__, "name"), function, lane_column(lane), max_attempts,
                         delays(retry_delay, "retry_delay"), micros(lease, "lease"), micros(timeout, "timeout"),
-                        text_column(on_crash, "on_crash"), transaction)
+                        on_crash, transaction)
             if spec.name in self.specs:
                 raise ValueError(f"there is a task {spec.name!r} already: give this one a name of its own, task(name=...)")
             self.specs[spec.name] = spec
@@ -249,7 +252,7 @@ class Tasks:
             raise ValueError(f"at must be a datetime with a time zone, got {at!r}")
         text_column(name, "name")
         return {
-            "lane": self._lane_of(name) if lane is None else _lane(lane), "name": name,
+            "lane": self._lane_of(name) if lane is None else lane_column(lane), "name": name,
             "payload": self.codec.dumps(call), "codec": self.codec.name,
             "ukey": None if key is None else text_column(key, "key"),
             "ukey_digest": None if key is None else digest(name, key), "priority": priority, "parent": None,
@@ -370,7 +373,11 @@ class Tasks:
         return [dict(row) for row in found.mappings()]
 
     def revive(self, connection: Connection | Session, ids: Iterable[int]) -> list[int]:
-        """Enqueue dead tasks again, from the first attempt on. Returns their new ids."""
+        """Enqueue dead tasks again, from the first attempt on, with priority 0. Returns their new ids.
+
+        While a task with the key of a dead one waits, it stands for both: its id is returned, and the dead one's arguments are
+        forgotten.
+        """
         done, core = self.tables.done, usable(connection, self.tables)
         rows = core.execute(delete(done).where(done.c.id.in_(list(ids)), done.c.outcome == "dead").returning(done)).all()
         return [self._write(core, connection, self._row(row.name, self.codec.loads(bytes(row.payload)), row.ukey, None, None, 0,
@@ -381,13 +388,6 @@ class Tasks:
         done = self.tables.done
         return int(usable(connection, self.tables).execute(
             delete(done).where(done.c.id.in_(list(ids)), done.c.outcome == "dead")).rowcount)
-
-
-def _lane(lane: object) -> str:
-    text = text_column(lane, "lane")
-    if not 1 <= len(text) <= LANE_CHARS_MAX:
-        raise ValueError(f"lane must have 1 to {LANE_CHARS_MAX} characters, got {text[:50]!r}")
-    return text
 
 
 class Task:

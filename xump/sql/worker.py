@@ -26,7 +26,7 @@ from xump.sql.dead import bury
 from xump.sql.direct import Direct, is_direct
 from xump.sql.hosts import Host
 from xump.sql.moments import Now, delay_after, micros
-from xump.sql.payload import new_id, told
+from xump.sql.payload import lane_column, new_id, told
 from xump.sql.relay import jittered
 from xump.sql.schedules import Schedules
 from xump.sql.transactions import AWAY, begun, in_own, own, refuse
@@ -75,8 +75,12 @@ class Worker:
                 raise ValueError(f"{name} must be an int from {least} on, got {value!r}")
         if isinstance(lanes, str):
             raise TypeError(f"lanes must be a list of names, got {lanes!r}")
+        lanes = None if lanes is None else sorted({lane_column(lane) for lane in lanes})
+        if lanes == []:
+            raise ValueError("lanes must have at least one name; leave it out for the lanes of the tasks that are known here")
         for name, seconds in (("poll", poll), ("retry_time", retry_time), ("giveup_time", giveup_time)):
-            micros(seconds, name)
+            if micros(seconds, name) == 0 and name == "poll":
+                raise ValueError(f"{name} must be more than 0 seconds, got {seconds!r}")
         self._tasks, self._host, self._tables = tasks, host, tasks.tables
         self._engine = own(host.engine, tasks.tables)
         _postgresql = host.engine.dialect.name == "postgresql"
@@ -84,7 +88,7 @@ class Worker:
         self._turns = host.engine.execution_options(isolation_level="AUTOCOMMIT") if _postgresql else self._engine
         self._direct: Direct | None = None
         self._places, self._concurrency = concurrency + prefetch, concurrency
-        self._lanes = None if lanes is None else sorted(set(lanes))
+        self._lanes = lanes
         self._poll, self._retry_time, self._giveup_time = poll, retry_time, giveup_time
         self.id = new_id()
         """Its name beside the tasks that it has claimed."""

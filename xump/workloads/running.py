@@ -108,6 +108,8 @@ def bench(
 
     Messages go in by the queues that no selector leads to. The stores are created in `folder`, None: in a temporary one.
     """
+    if messages < 1:
+        raise ValueError(f"messages is {messages}, and must be at least 1")
     if not entrances(topology):
         raise ValueError("the topology has no queue: messages would have no place to go to")
     report = Report(name, profile, messages, size, seed, machine_description())

@@ -57,11 +57,16 @@ class Replies:
         store: Of the queue: one on disk, if replies should outlive the program.
         keep: For how many seconds a reply is kept.
         limit: How many replies are kept; then the oldest one goes for the newest.
+
+    Raises:
+        ValueError: No reply could be kept.
     """
 
     def __init__(
         self, engine: Engine, name: str, *, store: str | Store = "ram", keep: float = KEPT_SECONDS, limit: int = KEPT_REPLIES_MAX,
     ) -> None:
+        if not keep > 0 or limit < 1:
+            raise ValueError(f"keep is {keep!r}, limit {limit!r}; allowed are more than 0 seconds, and 1 or more replies")
         self._engine = engine
         self.queue = engine.create_queue(name, store=store, ttl=keep, limit=limit, when_full="drop_oldest", unmatched="keep")
         """The replies that are kept."""
