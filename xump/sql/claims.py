@@ -107,7 +107,7 @@ class Claimed(NamedTuple):
     due: int
     """When it was due, in microseconds since 1970."""
     worker: str | None
-    """Who has it."""
+    """The worker that has it."""
 
 
 class Claims:
@@ -267,7 +267,7 @@ def give_back(
         made: The tables.
         row: The task.
         delay: After how many microseconds it is due.
-        error: What was wrong.
+        error: The reason, as text.
         tried: Whether it was: if not, the attempt does not count.
 
     Returns:

@@ -136,7 +136,7 @@ class Outbox:
         return [str(row["message_id"]) for row in made]
 
     def _flushed(self, connection: Connection | Session) -> Connection:
-        """What a session has in mind may be the very row that its writers exclude each other by: it is written first."""
+        """The connection, flushed: a session may hold back the change by which the writers of a key exclude each other."""
         if isinstance(connection, Session):
             connection.flush()
         return usable(connection, self.tables)

@@ -136,7 +136,7 @@ def told(error: BaseException) -> str:
 
 
 def error_column(error: str) -> str:
-    r"""What was wrong, as a column can hold it: without NUL, and without lone surrogates.
+    r"""An error as a column can hold it: without NUL, and without lone surrogates.
 
     >>> error_column("no file a\udcff")
     'no file a\\udcff'

@@ -55,7 +55,7 @@ class Processor:
     def run(self) -> None:
         """Handle messages until `stop()`, in as many threads as `workers` says. Old rows are deleted each minute.
 
-        What ends one of the threads ends all of them, and is raised.
+        An exception that ends one of the threads ends all of them, and is raised.
         """
         self._event, self._ending = self._host.event(), False
         renewing = self._host.every(self._lease / 3e6, self._renew)

@@ -8,8 +8,8 @@ A row that becomes visible late, with an id below the mark, is read when the slo
 else after `STREAM_SECONDS`. That turns the order of no key whose writers exclude each other. It would turn that of a key that was
 parked and is released, so while rows are parked every read begins at the front.
 
-Rows for queues that are full are left out, so that they do not fill each batch, and so are rows of their keys behind them. What
-was left out lies below the marks, so every slot begins again when a queue may have room.
+Rows for queues that are full are left out, so that they do not fill each batch, and so are rows of their keys behind them. They
+lie below the marks then, so every slot begins again when a queue may have room.
 
 `go_on` reads behind rows that are still there, since they are just being sent. So it begins no slot again: one that has no more
 rows is read on behind its last one, too.

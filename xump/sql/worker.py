@@ -75,8 +75,8 @@ class Worker:
                 raise ValueError(f"{name} must be an int from {least} on, got {value!r}")
         if isinstance(lanes, str):
             raise TypeError(f"lanes must be a list of names, got {lanes!r}")
-        lanes = None if lanes is None else sorted({lane_column(lane) for lane in lanes})
-        if lanes == []:
+        _lanes = None if lanes is None else sorted({lane_column(lane) for lane in lanes})
+        if _lanes == []:
             raise ValueError("lanes must have at least one name; leave it out for the lanes of the tasks that are known here")
         for name, seconds in (("poll", poll), ("retry_time", retry_time), ("giveup_time", giveup_time)):
             if micros(seconds, name) == 0 and name == "poll":
@@ -88,7 +88,7 @@ class Worker:
         self._turns = host.engine.execution_options(isolation_level="AUTOCOMMIT") if _postgresql else self._engine
         self._direct: Direct | None = None
         self._places, self._concurrency = concurrency + prefetch, concurrency
-        self._lanes = lanes
+        self._lanes = _lanes
         self._poll, self._retry_time, self._giveup_time = poll, retry_time, giveup_time
         self.id = new_id()
         """Its name beside the tasks that it has claimed."""
@@ -118,7 +118,7 @@ class Worker:
         """Run tasks until none is due. Returns how many were finished.
 
         Raises:
-            DBAPIError: The database cannot be reached. What has ended meanwhile runs again when its lease is over.
+            DBAPIError: The database cannot be reached. Tasks that have ended meanwhile run again when their leases are over.
         """
         before = self.finished
         self._pump(until_empty=True)

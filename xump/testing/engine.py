@@ -27,7 +27,7 @@ class EngineConformance:
         raise NotImplementedError
 
     def small_store(self, tmp_path: Path) -> Any:
-        """What `make_small` gives; without it the test is skipped."""
+        """The store of `make_small`; without one the test is skipped."""
         store = self.make_small(self.path(tmp_path))
         if store is None:
             raise SkipTest("make_small gives no store that holds only a few MiB")
