@@ -107,6 +107,7 @@ class Worker:
         self._event: Any = None
         self._claims: Claims | None = None
         self._due_in = math.inf         # seconds until the next task is due, as the last turn saw it
+        self._was_away = False          # whether the database was, when it was asked last
 
     # ---- the pump
 
@@ -161,7 +162,10 @@ class Worker:
                 looking = free > 0 and (woken or now >= next_look)
                 claimed = 0
                 if looking or self._ended or self._owed:
-                    claimed = self._turn(places, free) if until_empty else self._patient_turn(places, free)
+                    turned = self._patient_turn(places, free, until_empty)
+                    if turned is None:
+                        continue
+                    claimed = turned
                     if claimed:
                         looks_until = 0.0
                     elif until_empty and not self._running and not self._ended:
@@ -186,14 +190,20 @@ class Worker:
                     self._direct.close()
                 self._leave()
 
-    def _patient_turn(self, places: Any, free: int) -> int:
+    def _patient_turn(self, places: Any, free: int, until_empty: bool) -> int | None:
+        """A turn; None: it is to be tried again, since the database was away. If that does not help, `drain` raises."""
         try:
-            return self._turn(places, free)
+            claimed = self._turn(places, free)
+            self._was_away = False
+            return claimed
         except AWAY:
+            if until_empty and self._was_away:
+                raise
+            self._was_away = True
             # Their leases hold for a while, and what they did is known here: it is written when the database is back.
             logger.exception("the worker cannot reach the database; it tries again")
             self._host.wait(self._host.event(), jittered(min(self._poll, 1.0)))
-            return 0
+            return None
 
     def _last_turn(self, places: Any) -> None:
         """Write down what ended while it was waited for: the pump was cancelled, or an exception has ended it."""
