@@ -68,7 +68,6 @@ class Engine(Staged):
         check_count("hop_limit", hop_limit, 1, HOP_LIMIT_MAX)
         if dead_letter is not None:
             dead_letter = queue_name(dead_letter, "dead_letter")
-        self._clock = clock
         self._configure(None if clock is time.time_ns else clock, hop_limit, dead_letter)
         self._begin_graph()
         open_engines.add(self)

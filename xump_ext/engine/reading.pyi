@@ -15,6 +15,7 @@ class EngineReading(EngineTransactions):
         """When something falls due next, in POSIX nanoseconds, or None: a delay or a retry ends, a message expires, or a delivery
         was not answered in time. Messages that wait for the release of their queue do not count. O(1) amortized.
         """
+    def _now(self) -> int: ...
     def _oldest(self, handle: Any) -> int | None: ...
     def _page(
         self, handle: Any, start: Any, reverse: bool, state: str | None, filter: Filter | None, detailed: bool = False

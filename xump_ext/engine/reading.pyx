@@ -40,6 +40,15 @@ cdef class EngineReading(EngineTransactions):
             self.unlock_now()
         return None if moment == NEVER else moment
 
+    def _now(self):
+        """What the clock says, in POSIX nanoseconds."""
+        self.lock()
+        try:
+            self.read_clock()
+            return self.e.now
+        finally:
+            self.unlock_now()
+
     def _oldest(self, QueueHandle handle):
         """The timestamp of the oldest ready message, or None."""
         cdef entry_t* entry

@@ -40,7 +40,7 @@ def ping(call: Call, options: Options) -> Any:
 def clock(call: Call, options: Options) -> Any:
     """The engine's clock, in POSIX nanoseconds."""
     only(options)
-    return {"now": call.engine._clock()}
+    return {"now": call.engine._now()}
 
 
 def queues(call: Call, options: Options) -> Any:
