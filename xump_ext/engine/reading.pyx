@@ -41,7 +41,7 @@ cdef class EngineReading(EngineTransactions):
         return None if moment == NEVER else moment
 
     def _now(self):
-        """What the clock says, in POSIX nanoseconds."""
+        """The time by its clock, in POSIX nanoseconds."""
         self.lock()
         try:
             self.read_clock()
