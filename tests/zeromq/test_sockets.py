@@ -291,6 +291,18 @@ def test_futures_end_with_their_client(raw):
         FutureClient()
 
 
+@pytest.mark.parametrize(("given", "error", "said"), [
+    ({"retries": -1}, ValueError, "retries must be from 0 to 2147483647, got -1"),
+    ({"retries": 1.5}, TypeError, "retries must be an int, got float 1.5"),
+    ({"in_flight": 0}, ValueError, "in_flight must be from 1 to 65000, got 0"),
+    ({"in_flight": True}, TypeError, "in_flight must be an int, got bool True"),
+])
+def test_counts_that_are_none_are_refused(given, error, said):
+    for kind in (FutureClient,) if "in_flight" in given else (LazyPirate, Client, FutureClient):
+        with pytest.raises(error, match=said):
+            kind("tcp://127.0.0.1:5555", **given)
+
+
 def test_an_asyncio_request_that_is_lost_is_asked_again(raw):
     server = raw(zmq.ROUTER)
 

@@ -14,9 +14,10 @@ from typing import Any, cast
 import zmq
 import zmq.asyncio
 
+from xump._arguments import check_count
 from xump.errors import RequestTimeout
 from xump.zeromq.frames import check_body
-from xump.zeromq.limits import RETRIES, TIMEOUT_SECONDS, check_timeout
+from xump.zeromq.limits import IN_FLIGHT_MAX, RETRIES, RETRIES_MAX, TIMEOUT_SECONDS, check_timeout
 from xump.zeromq.majordomo.client import Reply, dialect_of, request_frames
 from xump.zeromq.sockets import Keys, check_endpoint, connect
 
@@ -47,8 +48,8 @@ class _Asking:
         if not endpoints:
             raise ValueError("a client needs at least one endpoint, such as tcp://127.0.0.1:5555")
         check_timeout(timeout)
-        if retries < 0 or in_flight < 1:
-            raise ValueError(f"retries is {retries}, in_flight {in_flight}; allowed are 0 or more retries, 1 or more requests")
+        check_count("retries", retries, 0, RETRIES_MAX)
+        check_count("in_flight", in_flight, 1, IN_FLIGHT_MAX)
         self._endpoints = tuple(map(check_endpoint, endpoints))
         self._timeout, self._tries, self._keys = timeout, retries + 1, keys
         self._at = 0

@@ -12,9 +12,10 @@ from typing import Any
 
 import zmq
 
+from xump._arguments import check_count
 from xump.errors import RequestTimeout
 from xump.zeromq.frames import check_body
-from xump.zeromq.limits import RETRIES, TIMEOUT_SECONDS, check_timeout
+from xump.zeromq.limits import RETRIES, RETRIES_MAX, TIMEOUT_SECONDS, check_timeout
 from xump.zeromq.messages import Messages, messages
 from xump.zeromq.sockets import Keys, check_endpoint, connect
 
@@ -39,8 +40,7 @@ class Asking:
         if not endpoints:
             raise ValueError("a client needs at least one endpoint, such as tcp://127.0.0.1:5555")
         check_timeout(timeout)
-        if retries < 0:
-            raise ValueError(f"retries is {retries}; allowed are 0 or more")
+        check_count("retries", retries, 0, RETRIES_MAX)
         self._endpoints = tuple(map(check_endpoint, endpoints))
         self._at = 0
         self._timeout_ms = max(1, int(timeout * 1000))

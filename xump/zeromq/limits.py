@@ -22,6 +22,10 @@ FREELANCE_PING_SECONDS, FREELANCE_TTL_SECONDS, FREELANCE_TIMEOUT_SECONDS = 2.0, 
 TIMEOUT_SECONDS, RETRIES = 2.5, 3
 """Of a Lazy Pirate: so long for each try, and so many tries after the first."""
 
+RETRIES_MAX = (1 << 31) - 1
+IN_FLIGHT_MAX = 65_000
+"""Requests of one client at once. Each has a socket, of which libzmq gives a context 65,535 at most."""
+
 TIMEOUT_SECONDS_MAX = 2_000_000.0
 """libzmq counts milliseconds in 32 bits with a sign, which ends some days above this."""
 
