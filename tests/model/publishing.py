@@ -149,7 +149,8 @@ def first_of(engine, queue, message):
 
 def remember(engine, queue, entry):
     if queue.dedup is not None and entry.message.message_id is not None:
-        window = [*queue.window, (entry.message.message_id, entry.id, engine.time)][-queue.dedup_limit :]
+        time = max([engine.time, *(item[2] for item in queue.window[-1:])])     # none is forgotten before the one before it
+        window = [*queue.window, (entry.message.message_id, entry.id, time)][-queue.dedup_limit :]
         queue.window = [item for item in window if engine.time - item[2] < queue.dedup]
 
 

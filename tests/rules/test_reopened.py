@@ -236,6 +236,20 @@ def test_159_what_a_retry_delayed_expires_in_its_turn(house, engine, clock):
 
 
 @ENDS
+def test_149_what_came_after_the_clock_was_set_back_is_not_forgotten_before_what_came_earlier(house, engine, clock, crashed):
+    engine.create_queue("q", store="d", dedup=10)
+    engine.publish("q", message_id="before")
+    clock.tick(-5)
+    engine = house.opened_again(crashed)
+    second = engine.publish("q", message_id="behind")
+    clock.tick(14)              # 9 after the first one by the clock, and 14 after the second
+    assert engine.publish("q", message_id="before") == 1
+    assert engine.publish("q", message_id="behind") == second
+    clock.tick(1)
+    assert engine.publish("q", message_id="behind") not in (1, second)
+
+
+@ENDS
 def test_159_a_replay_leaves_out_what_is_late_and_has_what_a_retry_delays(house, engine, clock, crashed):
     engine.create_queue("q", store="d", history_limit=None, retry_delay=50)
     engine.create_queue("copies", store="d")
