@@ -111,12 +111,12 @@ def fill_standard() -> None:
     """Opens the null device in the place of standard input, output and error, if one of them is closed, and leaves it there.
 
     Else the next file that is opened gets its number, and what the process prints goes into that: into a store (SQLite's
-    `SQLITE_MINIMUM_FILE_DESCRIPTOR`)."""
+    `SQLITE_MINIMUM_FILE_DESCRIPTOR`). Nothing can be read from a standard input that was closed, as before."""
     for fd in range(3):
         try:
             os.fstat(fd)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)        # the lowest number that is free
+            os.set_inheritable(os.open(os.devnull, os.O_WRONLY), True)      # the lowest number that is free
 
 
 def claim(file: str, *, store: str | None = None, purpose: str = "", shared: bool = False, create: bool = False) -> Claim:

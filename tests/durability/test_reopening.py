@@ -84,7 +84,7 @@ def test_a_hold_of_your_program_ends_by_release_alone(opened, held):
 
 
 def test_a_refused_apply_lets_nothing_go_on(opened, monkeypatch):
-    """What was created is undone, and half a graph must not meet the messages that wait for all of it."""
+    """It is undone, and the messages that wait for the whole graph do not meet half of it."""
     with opened() as engine:
         engine.create_queue("news", store="d").publish("polly")
     with opened() as engine:

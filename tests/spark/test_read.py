@@ -145,7 +145,7 @@ def test_tokens(spark, tmp_path):
 
 
 def test_user_and_password_outlive_the_broker(spark, tmp_path):
-    """What was staged before it was closed is committed after it was opened again."""
+    """Rows that were staged before it was closed are committed after it was opened again."""
     file = tmp_path / "users.toml"
     file.write_text(USERS.format(password=hash_password("secret", 2)))
     login, port = {"user": "anna", "password": "secret"}, 0

@@ -403,7 +403,7 @@ def test_the_command_line_refuses_what_is_wrong():
         return done.returncode, done.stderr
 
     code, error = said("majordomo", "tcp://*:*")
-    assert (code, "or allow it (--insecure)" in error) == (2, True)
+    assert (code, "or allow it (public=True; on the command line --insecure)" in error) == (2, True)
     code, error = said("majordomo", HOST, "--heartbeat", "0")
     assert (code, "more than 0" in error) == (2, True)
     code, error = said("majordomo", HOST, "--certificate", "/nowhere")

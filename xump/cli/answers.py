@@ -9,6 +9,7 @@ each item has; or a function that says whether a value is right.
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 from xump._header_json import decoded
@@ -19,19 +20,17 @@ NUMBER_OR_NONE = (int, type(None))
 
 
 def _is_base64(value: object) -> bool:
-    try:
-        base64.b64decode(value if isinstance(value, str) else "?", validate=True)
-    except ValueError:
-        return False
-    return True
+    return isinstance(value, str) and _can(lambda: base64.b64decode(value, validate=True))
 
 
 def _are_headers(value: object) -> bool:
-    if not isinstance(value, dict):
-        return False
+    return isinstance(value, dict) and _can(lambda: list(map(decoded, value.values())))
+
+
+def _can(read: Callable[[], object]) -> bool:
+    """Whether it raises no ValueError."""
     try:
-        for header in value.values():
-            decoded(header)
+        read()
     except ValueError:
         return False
     return True

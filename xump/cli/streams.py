@@ -108,10 +108,10 @@ def _output(stream: TextIO, what: str) -> TextIO:
 
 
 def _occupy() -> None:
-    """Take the numbers 0 to 2 if they are free, and replace the streams that Python has none for."""
-    while (free := os.open(os.devnull, os.O_WRONLY)) <= 2:      # the lowest that is free; 0 cannot be read, as one that is closed
-        os.set_inheritable(free, True)
-    os.close(free)
+    """Take the numbers 0 to 2 if they are free, as stores do, and replace the streams that Python has none for."""
+    from xump.stores.owner import fill_standard
+
+    fill_standard()
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.open(os.devnull, os.O_WRONLY), mode))    # noqa: SIM115 - it stays open

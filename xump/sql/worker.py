@@ -160,12 +160,10 @@ class Worker:
                     return
                 free = 0 if stopping else self._places - len(self._running) + len(self._ended) + len(self._owed)
                 looking = free > 0 and (woken or now >= next_look)
-                claimed = 0
                 if looking or self._ended or self._owed:
-                    turned = self._patient_turn(places, free, until_empty)
-                    if turned is None:
+                    claimed = self._patient_turn(places, free, until_empty)
+                    if claimed is None:
                         continue
-                    claimed = turned
                     if claimed:
                         looks_until = 0.0
                     elif until_empty and not self._running and not self._ended:

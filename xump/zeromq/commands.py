@@ -31,8 +31,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         return _worker(options) if options.system == "worker" else _server(options)
     except (zmq.ZMQError, ValueError, OSError, XumpError) as error:         # the store's among them
-        said = str(error).replace("public=True", "--insecure")      # the option in place of the argument
-        raise CommandError(f"{options.system} cannot run: {said}") from None
+        raise CommandError(f"{options.system} cannot run: {error}") from None
 
 
 def _server(options: argparse.Namespace) -> int:

@@ -103,7 +103,7 @@ def bind(
     if keys is None and not public and not _LOOPBACK.fullmatch(endpoint):
         raise ValueError(
             f"{endpoint} is open to other machines, and there are no CURVE keys. Give keys, bind to tcp://127.0.0.1, or allow it "
-            "(public=True)")
+            "(public=True; on the command line --insecure)")
     socket = context.socket(kind)
     socket.linger = 0
     socket.sndhwm = socket.rcvhwm = HIGH_WATER_MESSAGES

@@ -52,7 +52,7 @@ cdef int selector_begin(engine_t* engine, selector_t* selector) except -1:
     cdef visited_t* visited
     if selector.replay_due:
         ids = replay_of(engine, selector)
-        check_room(engine, selector, ids)
+        copies_must_fit(engine, selector, ids)
         engine.events += 1
         selector.began = engine.events
         selector.start = selector.source.next_id
@@ -86,7 +86,7 @@ cdef bint comes_later(entry_t* entry) except -1:
     return is_first_delay(entry) or expires_of(content_at(entry)) < entry.queue.engine.time
 
 
-cdef int check_room(engine_t* engine, selector_t* selector, list ids) except -1:
+cdef int copies_must_fit(engine_t* engine, selector_t* selector, list ids) except -1:
     """Raises `QueueFull` if the copies of these messages cannot all enter."""
     cdef Admissions batch = Admissions.__new__(Admissions)
     cdef queue_t* target

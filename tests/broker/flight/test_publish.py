@@ -297,7 +297,7 @@ def test_what_a_producer_sends_again_enters_once(engine, flying, client, tmp_pat
 @pytest.mark.parametrize("numbered", [{}, {"producer": "p", "sequence": 0}], ids=["", "numbered"])
 @pytest.mark.parametrize("moment", [10, 0, -5, -10**18])
 def test_times_from_1970_and_before(engine, client, numbered, moment):
-    """What has expired then is dead-lettered, and what was due then is ready."""
+    """Rows that have expired then are dead-lettered, and those that were due then are ready."""
     dead = engine.create_queue("dead")
     queue = engine.create_queue("jobs", dead_letter="dead")
     times = pa.array([moment, None], pa.timestamp("ns", "UTC"))

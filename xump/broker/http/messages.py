@@ -30,9 +30,9 @@ BODIES_BYTES_MAX = 16 << 20
 
 
 def shown(message: Message) -> dict[str, Any]:
-    """A message as JSON has it: a body that is no text is in base64, as CloudEvents writes it; of headers,
-    `xump._header_json`. `way`: the queues in which it has
-    died. `amqp`: the exchange that it was published to, and its properties, if it came by AMQP."""
+    """A message as JSON has it: a body that is no text is in base64, as CloudEvents writes it; headers are as in
+    `xump._header_json`. `way`: the queues in which it has died. `amqp`: the exchange that it was published to, and its
+    properties, if it came by AMQP."""
     found: dict[str, Any] = {
         "id": message.id, "address": message.address,
         "headers": {name: encoded(value) for name, value in message.headers.items()}, "timestamp": message.timestamp,
