@@ -35,11 +35,12 @@ def browse_slice(
     rows_max: int,
     bytes_max: int,
     looks_max: int,
-    map_headers: bool,
+    named_headers: dict[str, bool] | None,
     columns: Container[str] | None = None,
 ) -> tuple[ArrowBatch, int | None]:
-    """A slice of what `browse_batch` gives: (columns, where the next one begins, or None). `map_headers`: `write_headers.pyx`.
-    `columns`: the names of those that are wanted, None: all; what is in the others is left open.
+    """A slice of what `browse_batch` gives: (columns, where the next one begins, or None). `named_headers`: the headers
+    that are wanted, and whether as text (`write_named_headers.pyx`); None: all, as a map. `columns`: the names of those that are
+    wanted, None: all; what is in the others is left open.
 
     It goes no further than `last_id`, and ends with `rows_max` rows, with the row that has its `bytes_max`-th byte, or when it
     has looked at `looks_max` messages, to the page. So it may have no row, and yet not be the last one.

@@ -140,10 +140,11 @@ def browse_batch(Core core not None, QueueHandle handle not None, start, state, 
 
 def browse_slice(
     Core core not None, QueueHandle handle not None, start, uint64_t last_id, state, Filter filter, bint reverse,
-    Py_ssize_t rows_max, int64_t bytes_max, Py_ssize_t looks_max, bint map_headers, columns=None,
+    Py_ssize_t rows_max, int64_t bytes_max, Py_ssize_t looks_max, dict named_headers, columns=None,
 ):
-    """A slice of what `browse_batch` gives: (columns, where the next one begins, or None). `map_headers`: `write_headers.pyx`.
-    `columns`: the names of those that are wanted, None: all; what is in the others is left open.
+    """A slice of what `browse_batch` gives: (columns, where the next one begins, or None). `named_headers`: the headers
+    that are wanted, and whether as text (`write_named_headers.pyx`); None: all, as a map. `columns`: the names of those that are
+    wanted, None: all; what is in the others is left open.
 
     It goes no further than `last_id`, and ends with `rows_max` rows, with the row that has its `bytes_max`-th byte, or when it
     has looked at `looks_max` messages, to the page. So it may have no row, and yet not be the last one.
@@ -155,9 +156,8 @@ def browse_slice(
     while start is not None and looked < looks_max and browsed.count < rows_max and browsed.bytes < bytes_max:
         start = browsed.add_page(core, handle, start, reverse, wanted, filter)
         looked += PAGE
-    if columns is None:
-        return batch_of_rows(browsed.rows, browsed.count, INT32_MAX, True, map_headers), start
-    return batch_of_rows(browsed.rows, browsed.count, INT32_MAX, True, map_headers, columns_named(columns)), start
+    return batch_of_rows(browsed.rows, browsed.count, INT32_MAX, True, True,
+                         0xFFFFFFFF if columns is None else columns_named(columns), named_headers), start
 
 
 def id_marks(Core core not None, QueueHandle handle not None, uint64_t first_id, uint64_t last_id, uint64_t every):

@@ -36,6 +36,7 @@ from xump_ext.arrow.column_writer cimport (
 )
 from xump_ext.arrow.export cimport arena_start, children_alloc, written_t
 from xump_ext.arrow.write_headers cimport write_headers, write_map
+from xump_ext.arrow.write_named_headers cimport write_named_headers
 from xump_ext.message.headers cimport content_t, correlation_of, expires_of, headers_of
 from xump_ext.message.message cimport Message
 from xump_ext.message.times cimport NEVER
@@ -84,7 +85,7 @@ cdef uint32_t columns_named(names) except 0:
 
 cdef ArrowBatch batch_of_rows(
     const batch_row_t* rows, Py_ssize_t count, int64_t small_bytes_max, bint browsed, bint map_headers=False,
-    uint32_t wanted=0xFFFFFFFF
+    uint32_t wanted=0xFFFFFFFF, dict named_headers=None
 ):
     cdef ArrowBatch batch = ArrowBatch.__new__(ArrowBatch)
     cdef int column, column_count = COLUMNS_BROWSED if browsed else COLUMNS_TAKEN
@@ -103,6 +104,8 @@ cdef ArrowBatch batch_of_rows(
     write_bodies(&columns[COLUMN_BODY], rows, count if wanted >> <int> COLUMN_BODY & 1 else 0, small_bytes_max)
     if not wanted >> <int> COLUMN_HEADERS & 1:
         no_texts(&columns[COLUMN_HEADERS])
+    elif named_headers is not None:
+        write_named_headers(&columns[COLUMN_HEADERS], rows, count, small_bytes_max, named_headers)
     elif map_headers:
         write_map(&columns[COLUMN_HEADERS], rows, count, small_bytes_max, True)
     else:

@@ -13,11 +13,11 @@ of which would cost 8 bytes a row, and those with a NUL in a name, where Arrow w
 (to binary if there are bytes), with the values as text.
 
 A stream of batches needs columns of the same types throughout. With `map_headers` headers are always a map of utf8 to utf8; bytes
-that are no UTF-8 are written in hexadecimal.
+that are no UTF-8 are written in hexadecimal. `write_named_headers.pyx` writes those that a reader names.
 """
 
 from cpython.mem cimport PyMem_Free
-from libc.stdint cimport INT32_MAX, int32_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memcpy, strlen
@@ -106,7 +106,7 @@ cdef int write_headers(written_t* column, const batch_row_t* rows, Py_ssize_t co
     return 0
 
 
-cdef inline const char* headers_from(const content_t* content, const char** end) noexcept:
+cdef const char* headers_from(const content_t* content, const char** end) noexcept:
     """Where the headers of a message start, and where they end."""
     cdef uint32_t size
     cdef const char* start = fields_of(content, &size)
@@ -204,7 +204,8 @@ cdef int write_struct(
         column.buffer_count = 1
         children_alloc(column, count, fields.count)
         for field in range(fields.count):
-            field_start(&column.children[field], &writers[field], fields, field)
+            field_start(&column.children[field], &writers[field], fields.names[field], fields.name_bytes[field],
+                        format_of_seen(fields.seen[field]))
         for row in range(count):
             at = headers_from(rows[row].content, &end)
             while at < end:
@@ -212,18 +213,17 @@ cdef int write_struct(
                 write_value(&column.children[found[0]], &writers[found[0]], row, &header)
                 found += 1
         for field in range(fields.count):
-            validity_finish(&column.children[field])
-            if writers[field].column != NULL:
-                writer_finish(&writers[field], small_bytes_max)
+            field_finish(&column.children[field], &writers[field], small_bytes_max)
     finally:
         free(writers)
     return 0
 
 
-cdef int field_start(written_t* column, writer_t* writer, const fields_t* fields, int64_t field) except -1:
-    cdef const char* format = format_of_seen(fields.seen[field])
-    column.own_name = <char*> piece_alloc(column.arena, fields.name_bytes[field] + 1)
-    memcpy(column.own_name, fields.names[field], fields.name_bytes[field])
+cdef int field_start(
+    written_t* column, writer_t* writer, const char* name, Py_ssize_t name_bytes, const char* format
+) except -1:
+    column.own_name = <char*> piece_alloc(column.arena, name_bytes + 1)
+    memcpy(column.own_name, name, name_bytes)
     column_name(column, column.own_name)
     validity_start(column)
     if format[0] == c"u" or format[0] == c"z":
@@ -245,6 +245,12 @@ cdef int write_value(written_t* column, writer_t* writer, int64_t row, const hea
     else:
         put_value(writer, row, header)
     return 0
+
+
+cdef void field_finish(written_t* column, writer_t* writer, int64_t small_bytes_max) noexcept:
+    validity_finish(column)
+    if writer.column != NULL:
+        writer_finish(writer, small_bytes_max)
 
 
 cdef int write_map(

@@ -1,6 +1,7 @@
 """Reading by id over Flight, and taking."""
 
 import json
+import itertools
 import re
 from datetime import datetime, timedelta, UTC
 
@@ -55,6 +56,32 @@ def test_a_header_that_does_not_fit_is_named(engine, client, value, kind, column
         client.browse("jobs", columns=columns, headers={"x": kind}).read_all()
     reader = client.browse("jobs", columns=columns, headers={"x": kind}, end=2)
     assert [row["headers"] for row in reader.read_all().to_pylist()] == [{"x": None}, {"x": 1}]
+
+
+def test_the_header_of_a_message_depends_on_no_other_message(engine, client):
+    """A struct that is made of a whole slice makes texts of ints that stand beside texts, and floats of ints beside floats."""
+    engine.create_queue("jobs")
+    values = [1 << 60 | 1, 2.0, "3", True, b"4", 0.5, None]
+    kinds = ["int64", "double", "string", "binary", "bool", "int8"]
+    for value in values:
+        engine.publish("jobs", headers={} if value is None else {"x": value})
+
+    def read(kind, first, last):
+        try:
+            return client.browse("jobs", start=first, end=last, headers={"x": kind}).read_all()["headers"].to_pylist()
+        except ValueError as error:
+            return [str(error).split("(")[0]]
+    for kind in kinds:
+        alone = [read(kind, id, id)[0] for id in range(1, len(values) + 1)]
+        fitting = [id for id, found in enumerate(alone, 1) if isinstance(found, dict)]
+        assert fitting[-1] == len(values)
+        for first, last in itertools.combinations(range(1, len(values) + 1), 2):
+            together = alone[first - 1:last]
+            errors = [found for found in together if not isinstance(found, dict)]
+            assert read(kind, first, last) == (errors[:1] or together)
+    assert client.browse("jobs", headers={"x": "string"}, end=4).read_all()["headers"].to_pylist() == [
+        {"x": str(1 << 60 | 1)}, {"x": "2.0"}, {"x": "3"}, {"x": "true"}]
+
 
 
 def test_infinity_is_infinite_in_every_type(engine, client):

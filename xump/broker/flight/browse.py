@@ -48,6 +48,13 @@ LOOKS_MAX = 16_384
 NS_END = 1 << 63
 """Times are beyond neither this many nanoseconds nor its negative."""
 
+TEXTS = (
+    pyarrow.types.is_string, pyarrow.types.is_large_string, pyarrow.types.is_string_view,
+    pyarrow.types.is_binary, pyarrow.types.is_large_binary, pyarrow.types.is_binary_view,
+)
+NOT_FITTING = (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError)
+"""Arrow's errors for a value that does not fit a type, and for one whose type never does."""
+
 KNOWN = ("queue", "start", "end", "where", "state", "reverse", "columns", "headers")
 
 
@@ -68,6 +75,7 @@ class Browse:
             raise ValueError(f"state={self._state!r}: expected {', '.join((*STATES, 'all'))}")
         self._filter = None if options.get("where") is None else Filter(filters.compile(options["where"])[1])
         self._types = types_of(options.get("headers"))
+        self._named = None if self._types is None else {field.name: is_text(field.type) for field in self._types}
         self._columns = None
         self._columns = columns_of(options.get("columns"), self._shaped(self._slice(1, 0)[0]).schema.names)
         self.schema = self._shaped(self._slice(1, 0)[0]).schema
@@ -96,7 +104,7 @@ class Browse:
         return given
 
     def _first_since(self, moment: int) -> list[int]:
-        found = browse_slice(self._call.engine, self.queue, ("time", moment), 0, None, None, False, 1, BYTES_MAX, 1, True)[0]
+        found = browse_slice(self._call.engine, self.queue, ("time", moment), 0, None, None, False, 1, BYTES_MAX, 1, None)[0]
         ids: list[int] = pyarrow.record_batch(found).column("id").to_pylist()
         return ids
 
@@ -119,7 +127,7 @@ class Browse:
             columns = [*columns, "id"]          # for errors, which name it
         found, after = browse_slice(
             self._call.engine, self.queue, at, last, None if self._state == "all" else self._state, self._filter, self._reverse,
-            rows, BYTES_MAX, LOOKS_MAX, self._types is None, columns)
+            rows, BYTES_MAX, LOOKS_MAX, self._named, columns)
         return pyarrow.record_batch(found), after
 
     def _shaped(self, rows: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
@@ -134,7 +142,7 @@ def columns_of_queues() -> pyarrow.Schema:
     """The columns of a ticket that asks for none: those of all queues."""
     with xump.Engine() as engine:
         queue = engine.create_queue("rows")
-        found, _ = browse_slice(engine, queue, 1, 0, None, None, False, 0, BYTES_MAX, LOOKS_MAX, True, None)
+        found, _ = browse_slice(engine, queue, 1, 0, None, None, False, 0, BYTES_MAX, LOOKS_MAX, None)
         return pyarrow.record_batch(found).schema
 
 
@@ -167,35 +175,42 @@ def types_of(given: object) -> list[pyarrow.Field] | None:
     return [pyarrow.field(name, pyarrow.type_for_alias(kind)) for name, kind in given.items()]
 
 
+def is_text(kind: pyarrow.DataType) -> bool:
+    """Whether values of all types fit, as the map of headers has them."""
+    return any(told(kind) for told in TEXTS)
+
+
 def with_headers(rows: pyarrow.RecordBatch, fields: list[pyarrow.Field]) -> pyarrow.RecordBatch:
-    """The rows with their headers as a struct of these fields; what a row does not have is null. Raises `ArrowInvalid` for a
-    value that does not fit."""
+    """The rows with their headers as a struct of these fields; a header that a message does not have is null. Raises
+    `ArrowInvalid` for a value that does not fit."""
     at = rows.schema.get_field_index("headers")
     headers = rows.column(at)
-    columns = [header_of(headers, field, rows.column("id")) for field in fields]
+    found: list[list[pyarrow.Array]] = [[] for _ in fields]
+    if pyarrow.types.is_struct(headers.type):       # of a field for each header and type of value: `write_named_headers.pyx`
+        for number, one in enumerate(headers.type):
+            found[int(one.name)].append(headers.field(number))
+    columns = [header_of(values, field, rows.column("id")) for values, field in zip(found, fields, strict=True)]
     made = pyarrow.StructArray.from_arrays(columns, fields=fields) if fields else pyarrow.nulls(rows.num_rows, pyarrow.struct([]))
     return rows.set_column(at, pyarrow.field("headers", made.type), made)
 
 
-def header_of(headers: pyarrow.Array, field: pyarrow.Field, ids: pyarrow.Array) -> pyarrow.Array:
-    """A header as a column. Raises `ArrowInvalid`, which names the first message whose value does not fit."""
-    if pyarrow.types.is_map(headers.type):          # in rows with very many different names
-        found = pyarrow.compute.map_lookup(headers, field.name, "first")
-    elif pyarrow.types.is_struct(headers.type) and headers.type.get_field_index(field.name) >= 0:
-        found = headers.field(field.name)
-    else:
-        return pyarrow.nulls(len(headers), field.type)
+def header_of(found: list[pyarrow.Array], field: pyarrow.Field, ids: pyarrow.Array) -> pyarrow.Array:
+    """A header as a column, from its values by type. Raises `ArrowInvalid`, which names the first message whose value does not
+    fit."""
+    if not found:
+        return pyarrow.nulls(len(ids), field.type)
     try:
-        return fitted(found, field.type)
-    except pyarrow.ArrowInvalid:
-        for id, value in zip(ids, found, strict=True):
+        columns = [fitted(values, field.type) for values in found]
+    except NOT_FITTING:
+        for at, values in ((at, values) for at in range(len(ids)) for values in found if values[at].is_valid):
             try:
-                fitted(pyarrow.array([value.as_py()], found.type), field.type)
-            except pyarrow.ArrowInvalid as error:
+                fitted(values.slice(at, 1), field.type)
+            except NOT_FITTING as error:
                 raise pyarrow.ArrowInvalid(
-                    f"header {field.name!r} of message {id} is {value.as_py()!r}, which does not fit into {field.type}: ask for "
-                    f"another type, or leave such messages out by `where` ({error})") from None
+                    f"header {field.name!r} of message {ids[at]} is {values[at].as_py()!r}, which does not fit into {field.type}"
+                    f": ask for another type, or leave such messages out by `where` ({error})") from None
         raise
+    return columns[0] if len(columns) == 1 else pyarrow.compute.coalesce(*columns)
 
 
 def fitted(values: pyarrow.Array, kind: pyarrow.DataType) -> pyarrow.Array:
