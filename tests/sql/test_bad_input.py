@@ -19,6 +19,7 @@ from sqlalchemy.pool import NullPool
 import xump
 from tests.sql.conftest import BUSINESS, business, count, engine_of
 from xump.sql import ConfigurationError, Inbox, Outbox, Refused, SchemaMismatch, Tasks, TransactionAborted
+from xump.sql.tables import VERSION
 from xump.sql.transactions import sqlstate
 
 DAY = 86_400
@@ -199,12 +200,12 @@ def tables_of_another_version(side, database, url):
     other = engine_of(url)
     of_old = type(side)(other)
     for call in (lambda: written(of_old, other, "2"), of_old.effects):
-        with pytest.raises(SchemaMismatch, match="of version 99, and this program knows version 1"):
+        with pytest.raises(SchemaMismatch, match=f"of version 99, and this program knows version {VERSION}"):
             call()
     of_old.close()
     other.dispose()
     with database.begin() as connection:
-        connection.execute(text("UPDATE xump_version SET version = 1"))
+        connection.execute(text(f"UPDATE xump_version SET version = {VERSION}"))
     assert side.effects() == 1
 
 

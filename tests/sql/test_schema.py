@@ -7,6 +7,7 @@ from sqlalchemy import MetaData, create_engine, inspect, text
 
 from tests.sql.conftest import engine_of, until
 from xump.sql import ConfigurationError, Outbox, SchemaMismatch, check, configure_sqlite, init, tables
+from xump.sql.tables import VERSION
 
 
 def test_init_twice_is_init_once(database, made):
@@ -26,7 +27,7 @@ def test_tables_that_are_not_there_and_of_another_version(tmp_path, database, ma
     with database.begin() as connection:
         connection.execute(made.version.update().values(version=99))
     for call in (check, init):
-        with pytest.raises(SchemaMismatch, match=r"of version 99, and this program knows version 1"):
+        with pytest.raises(SchemaMismatch, match=f"of version 99, and this program knows version {VERSION}"):
             call(database)
     with database.begin() as connection, pytest.raises(SchemaMismatch):
         Outbox().publish(connection, "orders")

@@ -4,7 +4,7 @@ import datetime
 import threading
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, select, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
@@ -111,7 +111,7 @@ def test_a_key_waits_once_and_the_earlier_due_counts(database, tasks, ran, made)
 
 def test_a_task_that_fails_is_tried_again_and_is_dead_at_last(database, tasks, ran, made, caplog):
     with database.begin() as connection:
-        tasks.enqueue(connection, "fail", 1)
+        tasks.enqueue(connection, "fail", 1, priority=7)
     worker = tasks.worker(poll=0.01)
     assert worker.drain() == 0
     assert (worker.failed, ran) == (3, [(1,)] * 3)
@@ -122,6 +122,7 @@ def test_a_task_that_fails_is_tried_again_and_is_dead_at_last(database, tasks, r
         assert "broken" in dead["error"]
         [again] = tasks.revive(connection, [dead["id"]])
         assert again != dead["id"]
+        assert connection.execute(select(made.task.c.priority)).scalar_one() == 7
     worker.drain()
     assert len(ran) == 6
     with database.begin() as connection:

@@ -44,7 +44,7 @@ SINCE_SECONDS = 10.0
 """For how long at most a claim passes over what is due earlier than what it had: what was committed late waits so long."""
 SINCE_EVER = -1 << 62
 CLAIMED = ("id", "lane", "name", "payload", "codec", "ukey_digest", "attempts", "priority", "due")
-KEPT = ("id", "lane", "name", "payload", "ukey", "start_time", "attempts", "worker")
+KEPT = ("id", "lane", "name", "payload", "ukey", "priority", "start_time", "attempts", "worker")
 
 TURN = """
 WITH finished AS (

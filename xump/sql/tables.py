@@ -27,7 +27,7 @@ from sqlalchemy import (
     not_,
 )
 
-VERSION = 1
+VERSION = 2
 """Of the tables. A program refuses tables of another one."""
 SLOTS = 16
 """How many shares the keys of an outbox have: so many relays can work at once."""
@@ -145,7 +145,8 @@ _COLUMNS: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "done": {
         "id": (_big, {"primary_key": True, "autoincrement": False}), "lane": (Text,), "name": (Text,), "payload": (LargeBinary,),
-        "ukey": (Text, _NULL), "start_time": (_big, _NULL), "finish_time": (_big,), "attempts": (Integer,),
+        "ukey": (Text, _NULL), "priority": (SmallInteger, {"server_default": "0"}), "start_time": (_big, _NULL),
+        "finish_time": (_big,), "attempts": (Integer,),
         "worker": (String(40), _NULL), "outcome": (String(20),), "error": (Text, _NULL),
     },
     "worker": {

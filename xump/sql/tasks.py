@@ -373,15 +373,15 @@ class Tasks:
         return [dict(row) for row in found.mappings()]
 
     def revive(self, connection: Connection | Session, ids: Iterable[int]) -> list[int]:
-        """Enqueue dead tasks again, from the first attempt on, with priority 0. Returns their new ids.
+        """Enqueue dead tasks again, from the first attempt on. Returns their new ids.
 
         While a task with the key of a dead one waits, it stands for both: its id is returned, and the dead one's arguments are
         forgotten.
         """
         done, core = self.tables.done, usable(connection, self.tables)
         rows = core.execute(delete(done).where(done.c.id.in_(list(ids)), done.c.outcome == "dead").returning(done)).all()
-        return [self._write(core, connection, self._row(row.name, self.codec.loads(bytes(row.payload)), row.ukey, None, None, 0,
-                                                        row.lane)) for row in rows]
+        return [self._write(core, connection, self._row(row.name, self.codec.loads(bytes(row.payload)), row.ukey, None, None,
+                                                        row.priority, row.lane)) for row in rows]
 
     def drop(self, connection: Connection | Session, ids: Iterable[int]) -> int:
         """Forget dead tasks. Returns how many."""
