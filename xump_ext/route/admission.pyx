@@ -267,15 +267,14 @@ cdef class Admissions:
 
     cdef bint store_fits(self, queue_t* queue, content_t* content, int64_t more) except -1:
         """Whether the queue's store has room for this message, which may have become larger by `more` bytes, after the messages
-        before. If so, the message is counted. Not less than `store_has_room` and `store_takes` ask for when it enters."""
+        before. Not less than `store_has_room` and `store_takes` ask for when it enters: it may enter though it does not fit
+        here. So it is counted in any case, and messages after it fit only if they do beside it."""
         cdef int64_t bytes = <int64_t> admission_bytes(content) + more
         self.charge_store(queue.store)
         self.largest = max(self.largest, bytes)     # those after it leave room for it, too
-        if queue.store.failed or queue.store.leaving_engine or (
-                self.charge + bytes + kept_bytes(queue.store, self.largest, COMES_IN) > queue.store.room):
-            return False
         self.charge += bytes
-        return True
+        return not queue.store.failed and not queue.store.leaving_engine and (
+            self.charge + kept_bytes(queue.store, self.largest, COMES_IN) <= queue.store.room)
 
     cdef int charge_store(self, store_t* store) except -1:
         """From here on `charge` is what the dry run took of this store."""
@@ -325,8 +324,8 @@ cdef class Admissions:
     cdef bint fits(self, queue_t* queue, content_t* content, uint32_t hops, bint dead=False) except -1:
         """Whether the message could enter now, with so many hops; if so, it has entered in the dry run. `dead`: it is a dead
         letter, and has none itself."""
-        return (not queue.durable or self.store_fits(queue, content, USUAL_BYTES)) and self.limit_fits(
-            queue, content, NEVER, hops, dead)
+        cdef bint stored = not queue.durable or self.store_fits(queue, content, USUAL_BYTES)
+        return self.limit_fits(queue, content, NEVER, hops, dead) and stored
 
     cdef bint limit_fits(self, queue_t* queue, content_t* content, int64_t due, uint32_t hops, bint dead=False) except -1:
         """`fits`, without a look at the queue's store, for a message that is delayed until `due`."""
@@ -366,22 +365,25 @@ cdef class Admissions:
         no credit."""
         cdef selector_t* overflow = queue.overflow
         cdef queue_t* target
+        cdef bint stored = True
         if not overflow_would(queue, content, &target):
             return False
         if not has_credit(overflow, self.used.get(<uintptr_t> overflow, 0)):
             return False
         if target != NULL:
-            if not self.below_limits(target) or (target.durable and not self.store_fits(target, content, USUAL_BYTES)):
+            if not self.below_limits(target):
                 return False
+            if target.durable:      # `overflow_takes` adds as much to the message's record in its own queue
+                stored = self.store_fits(target, content, 2 * USUAL_BYTES if target.store == queue.store else USUAL_BYTES)
             if hops >= self.engine.hop_limit:
                 if not dead:
                     self.count_end(queue, content, REASON_HOPS, hops + 1)
-                return True
+                return stored
             self.count_in(target, content.body_bytes, NEVER)
         elif overflow.verb == DELIVER and overflow.infinite:
             self.count_in(queue, content.body_bytes, NEVER)       # bound: it counts as ready until your program takes it
         self.spend(overflow, 1)
-        return True
+        return stored
 
 
 cdef bint sends_away(const answer_t* answer) noexcept:
