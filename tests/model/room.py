@@ -26,10 +26,10 @@ def may_put(engine, selector, entry, refused, urgent=None):
             is_below_limit(engine, target, leaving=entry) and engine.told.way(target).last_id >= target.next_id):
         guess(engine)               # what enters may be an older one, and the urgent entry waits for its turn
         return True
-    if ahead and (ahead[0], target) in refused and engine.told is not None and getattr(target, "durable", False) and (
+    if ahead and engine.told is not None and getattr(target, "durable", False) and (
             engine.told.has_entered(engine, target, makes(selector, entry), False)
             and has_room_for(engine, target, selector, entry)):
-        guess(engine)               # the first one had its turn with another message, which the store refused before
+        guess(engine)               # the first one had its turn before this one stood there, or the store refused its message
         return True
     if selector not in target.waiting_list:
         target.waiting_list.insert(len(ahead), selector)
