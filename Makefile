@@ -42,7 +42,7 @@ lint: $(STAMPS)/core $(STAMPS)/test
 	$(BIN)/python -m mypy.stubtest xump_ext --concise --mypy-config-file pyproject.toml --ignore-disjoint-bases --allowlist tests/stubtest-allowlist.txt
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint xump_ext benchmarks tests
 
-## build     compile the core: a minute or two on an idle machine; later only what changed
+## build     compile the core: three minutes on two idle cores; later only what changed
 build: $(STAMPS)/core
 
 ## bench     measure everything that benchmarks/RESULTS.md shows, and write it
@@ -106,7 +106,7 @@ $(STAMPS)/python:
 
 # With other flags, everything is compiled anew; else what depends on the files that changed.
 $(STAMPS)/flags: setup.py $(STAMPS)/python
-	@echo "Compiling the core: a minute or two on an idle machine, up to five on a busy one. Later only what changed is compiled."
+	@echo "Compiling the core: three minutes on two idle cores, ten on a busy machine. Later only what changed is compiled."
 	$(BUILD) --force
 	touch $@
 

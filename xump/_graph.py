@@ -265,7 +265,7 @@ class Graph(Windows):
         self._check_open()
         with self._graph_lock:
             if store_name not in self._stores:
-                raise StoreNotFound(f"no store {store_name!r}; there are {', '.join(map(repr, self._stores))}")
+                raise StoreNotFound(f"no store {store_name!r}; the stores are {', '.join(map(repr, self._stores))}")
             if isinstance(store, Store) and self._stores[store_name] is not store:
                 raise StoreNotFound(f"{store!r} was deleted, or is of another engine; give its name for the one in this engine")
             if name in self._queues:

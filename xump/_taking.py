@@ -273,7 +273,8 @@ class Taking(Graph):
         if destination is not None and known is not None and destination not in known:
             if destination not in self._warned_of and len(self._warned_of) < WARNINGS_MAX:
                 self._warned_of.add(destination)
-                there = f"there are {', '.join(map(repr, sorted(known)))}" if known else "no selector delivers to your program"
+                names = ", ".join(map(repr, sorted(known)))
+                there = f"the destinations are {names}" if names else "no selector delivers to your program"
                 warnings.warn(f"no selector delivers to {destination!r}; {there}", stacklevel=level)
         elif self._found_nothing & (self._found_nothing - 1) == 0 and not self._warned_of_acks:
             for selector in list(self._selectors.values()):

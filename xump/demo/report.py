@@ -130,7 +130,7 @@ def report_broker(outcome: Outcome, folder: Path, screen: Screen) -> int:
     screen.show("\nThe books")
     for sentence in wrong or [
             f"{counted(outcome.published, 'flight')} published and confirmed; each was handled by a worker",
-            f"{counted(twice, 'flight')} handled twice: not acked by the killed worker, and marked redelivered the second time",
+            f"{counted(twice, 'flight')} handled twice: not acked by the killed worker; marked redelivered the second time",
             *(f"{one.name}: {counted(one.handled, 'flight')}, all that match" for one in outcome.subscribers)]:
         screen.show(f"  {sentence}")
     verdict = "THE BOOKS DO NOT BALANCE" if wrong else "the books balance"
@@ -201,7 +201,7 @@ def rows_of(recovery: Recovery) -> list[tuple[str, str]]:
         ("flights whose publishing was confirmed (durable_id) before the kill -9", f"{confirmed:,}"),
         ("of these found in the store afterwards", f"{confirmed - len(recovery.lost):,}"),
         ("lost", f"{len(recovery.lost):,}"),
-        ("found besides: published, and not confirmed yet", f"{max(0, published - confirmed):,}"),
+        ("also found: published, and not confirmed yet", f"{max(0, published - confirmed):,}"),
         ("gone with what was not confirmed: handed out, and published again now", f"{recovery.forgotten:,}"),
         ("parsed, and acked by a transaction: each of these counts once", f"{found.parsed.total():,}"),
         ("results that were confirmed and are lost", f"{recovery.lost_results:,}"),
@@ -240,7 +240,7 @@ def selector_table(replay: Replay, stats: dict[str, Any]) -> Table:
     table.add_column("when, do", overflow="fold")
     for name in ("credit", "served,\ncopied", "paid"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("besides", no_wrap=True)
+    table.add_column("also", no_wrap=True)
     recipients = [worker.recipient for worker in replay.workers]
     selectors = dict(replay.engine.selectors) | {
         one.id: one for recipient in recipients for one in (recipient.supply, recipient.outlet)}
@@ -301,7 +301,8 @@ def findings(replay: Replay, airlines: dict[str, str]) -> Iterator[str]:
         yield f"{leaver.name} left with nothing in its hands"
     clumsy = replay.workers[2]
     if clumsy.nacked:
-        yield f"{clumsy.name} nacked {clumsy.nacked:,} of the {clumsy.taken:,} that it took; each came again, and was kept then"
+        yield (f"{clumsy.name} nacked {clumsy.nacked:,} of the {clumsy.taken:,} that it took; each came again, and was acked the "
+               "second time")
     else:
         yield f"{clumsy.name} nacked nothing: it does once in {NACK_EVERY}"
 
@@ -370,7 +371,7 @@ def rates(replay: Replay, stats: dict[str, Any]) -> Iterator[str]:
     if not published:
         return
     yield (f"{published / total:,.0f} messages/s in, {replay.deliveries / total:,.0f} deliveries/s out, "
-           "with all the work of those who take part, and the opening and reading of the table")
+           "with the work of all consumers, and the opening and reading of the table")
     if published < RATE_MIN:
         yield f"with fewer than {RATE_MIN:,} flights that is mostly the time to begin"
     yield (f"{total:.2f} s: {seconds['read']:.2f} s to read the table, {seconds['publish']:.2f} s in publish_many with its "

@@ -1,4 +1,4 @@
-"""A radix tree of items, for whoever takes them in order of their keys: it sorts only as far as the next ones need it.
+"""A radix tree of items, for taking them in order of their keys: it sorts only as far as the next ones need it.
 
 `radix.pxd` explains it.
 """

@@ -1,4 +1,4 @@
-"""Dead letters: which queue a message that nobody wants goes to, and what it becomes on the way (rule 11)."""
+"""Dead letters: which queue a message that cannot be processed goes to, and what it becomes on the way (rule 11)."""
 
 from libc.stdint cimport uint8_t
 

@@ -1,4 +1,4 @@
-"""Settling: how a message ends in its queue, and who is paid for it (rules 7, 8).
+"""Settling: how a message ends in its queue, and which selector is paid (rules 7, 8).
 
 Every message that enters a queue leaves it once. If a MOVE supplied it, the selector of that MOVE is paid then. A message that
 was moved stays outstanding in its queue, linked with the entry that it became. When that entry is settled, the link is followed
