@@ -26,15 +26,23 @@ def may_put(engine, selector, entry, refused, urgent=None):
             is_below_limit(engine, target, leaving=entry) and engine.told.way(target).last_id >= target.next_id):
         guess(engine)               # what enters may be an older one, and the urgent entry waits for its turn
         return True
-    if ahead and engine.told is not None and getattr(target, "durable", False) and (
-            engine.told.has_entered(engine, target, makes(selector, entry), False)
-            and has_room_for(engine, target, selector, entry)):
+    if ahead and entered_before(engine, ahead[0], selector, entry, target, refused):
         guess(engine)               # the first one had its turn before this one stood there, or the store refused its message
         return True
     if selector not in target.waiting_list:
         target.waiting_list.insert(len(ahead), selector)
     refused.append((selector, target))
     return False
+
+
+def entered_before(engine, first, selector, entry, target, refused):
+    """Whether what the selector makes of the entry has entered the full store next, though another selector is the first in the
+    line, which would not have put the same there."""
+    if engine.told is None or not getattr(target, "durable", False):
+        return False
+    is_other = first.source is not entry.queue or not may_take(first, entry) or (first, target) in refused
+    return is_other and engine.told.has_entered(engine, target, makes(selector, entry), False) and (
+        has_room_for(engine, target, selector, entry))
 
 
 def has_room_for(engine, target, selector, entry):
