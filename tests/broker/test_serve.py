@@ -465,3 +465,11 @@ def test_the_process_runs_in_uvloop(serve):
     pytest.importorskip("uvloop")
     with open(f"/proc/{serve().process.pid}/maps") as maps:
         assert "uvloop" in maps.read()
+
+
+@pytest.mark.parametrize("program", ["from xump.broker import Broker", "import xump.broker.serve"])
+def test_a_library_that_is_missing_is_named_with_what_to_do(program):
+    blocked = "import sys; sys.modules['pamqp'] = None; "
+    done = subprocess.run([sys.executable, "-c", blocked + program], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        "ModuleNotFoundError: the broker needs pamqp, which is not installed: pip install 'xump[broker]'")
