@@ -90,8 +90,8 @@ class Delivery:
             headers: Values by name.
 
         Returns:
-            The id of the reply in that queue, as `Engine.publish` does. Its `correlation_id` is the `message_id` of this message,
-            or, if that has none, its `correlation_id`.
+            The id of the reply in that queue, as `Engine.publish` does. The reply's `correlation_id` is the `message_id` of this
+            message, or, if that has none, its `correlation_id`.
 
         Raises:
             ValueError: The message has no `reply_to`.
