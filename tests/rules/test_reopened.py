@@ -9,7 +9,7 @@ import xump
 from tests.model.engine import ModelEngine
 from tests.model.stores import reopened
 from tests.rules.seen import SECOND, addresses, stats, taken, worker
-from xump import INFINITE, always, copy_to, default, deliver, field, match, move_to
+from xump import INFINITE, always, copy_to, default, deliver, field, match, move_to, overflow
 
 ENDS = pytest.mark.parametrize("crashed", [False, True], ids=["closed", "crashed"])
 OPTIONS = {"lmdb": {}, "ring": {"segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 20}}
@@ -323,3 +323,21 @@ def test_152_a_queue_drops_to_fit_after_it_was_opened_again(house, engine, crash
     assert addresses(engine, "q") == ["d"]
     engine.publish("q", "e", b"x" * 6)
     assert addresses(engine, "q") == []
+
+
+@ENDS
+@pytest.mark.parametrize("credit", [1, INFINITE])
+def test_159_what_an_overflow_selector_took_while_the_queue_was_held_expires(house, engine, clock, crashed, credit):
+    engine.create_queue("q", store="d", limit=1, ttl=10)
+    engine = house.opened_again(crashed)
+    engine.create_selector("q", when=overflow, do=deliver("w"), credit=credit)
+    engine.publish("q", "a")
+    engine.publish("q", "b")
+    clock.now += 5 * SECOND
+    with engine.building():
+        pass
+    engine.check()
+    clock.now += 6 * SECOND
+    engine.tick()
+    engine.check()
+    assert engine.stats()["queues"]["q"]["dropped"] == {"expired": 2}

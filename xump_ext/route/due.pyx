@@ -28,8 +28,8 @@ from xump_ext.select.credit cimport wake_where_room_varies
 from xump_ext.select.groups cimport group_enter
 from xump_ext.select.unrouted cimport apart_add, goes_apart
 from xump_ext.state.constants cimport (
-    DELAYED, DIRTY, HISTORY, LOGGED_NOTHING, MOVED, NEVER, OVERFULL, REASON_EXPIRED, TAKEN, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY,
-    TIMER_MISSED, TIMER_RETRY, TIMER_ROOM, UNLIMITED, UNROUTED, WAITING,
+    BOUND, DELAYED, DIRTY, HISTORY, LOGGED_NOTHING, MOVED, NEVER, OFFERED, OVERFULL, REASON_EXPIRED, TAKEN, TIMER_ACK,
+    TIMER_DELAY, TIMER_EXPIRY, TIMER_MISSED, TIMER_RETRY, TIMER_ROOM, UNLIMITED, UNROUTED, WAITING,
 )
 from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.extra cimport extra_free, is_first_delay
@@ -162,8 +162,8 @@ cdef int do_overdue(engine_t* engine, list overdue) except -1:
 
 
 cdef tuple awaited(entry_t* entry):
-    """(moment, timer) of what happens next to an entry that was read from a store. A retry whose message has expired since would
-    end for nothing."""
+    """(moment, timer) of what happens next to an entry whose queue was opened again, and is released. A retry whose message has
+    expired since would end for nothing."""
     if is_first_delay(entry) and entry.extra.delayed_until < entry.extra.expires:
         return entry.extra.delayed_until, TIMER_DELAY
     if entry.state == DELAYED and not is_first_delay(entry) and entry.extra.ended.retry < entry.extra.expires and (
@@ -171,6 +171,8 @@ cdef tuple awaited(entry_t* entry):
         return entry.extra.ended.retry, TIMER_RETRY
     if entry.state == DELAYED or entry.state == UNROUTED or entry.state == WAITING:
         return entry.extra.expires, TIMER_EXPIRY
+    if (entry.state == OFFERED or entry.state == BOUND) and entry.below.offer.destination.outlet == NULL:
+        return entry.extra.expires, TIMER_EXPIRY        # an overflow selector took it while the queue was held
     return NEVER, TIMER_EXPIRY
 
 
