@@ -40,7 +40,7 @@ def browse_slice(
 ) -> tuple[ArrowBatch, int | None]:
     """A slice of what `browse_batch` gives: (columns, where the next one begins, or None). `named_headers`: the headers
     that are wanted, and whether as text (`write_named_headers.pyx`); None: all, as a map. `columns`: the names of those that are
-    wanted, None: all; what is in the others is left open.
+    wanted, None: all; the others may hold anything.
 
     It goes no further than `last_id`, and ends with `rows_max` rows, with the row that has its `bytes_max`-th byte, or when it
     has looked at `looks_max` messages, to the page. So it may have no row, and yet not be the last one.

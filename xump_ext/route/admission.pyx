@@ -322,8 +322,8 @@ cdef class Admissions:
         return 0
 
     cdef bint fits(self, queue_t* queue, content_t* content, uint32_t hops, bint dead=False) except -1:
-        """Whether the message could enter now, with so many hops; if so, it has entered in the dry run. `dead`: it is a dead
-        letter, and has none itself."""
+        """Whether the message could enter now, with so many hops; if so, it has entered in the dry run. If only its store has
+        no room, it is counted, too (`store_fits`). `dead`: it is a dead letter, and has none itself."""
         cdef bint stored = not queue.durable or self.store_fits(queue, content, USUAL_BYTES)
         return self.limit_fits(queue, content, NEVER, hops, dead) and stored
 

@@ -83,7 +83,6 @@ def test_the_header_of_a_message_depends_on_no_other_message(engine, client):
         {"x": str(1 << 60 | 1)}, {"x": "2.0"}, {"x": "3"}, {"x": "true"}]
 
 
-
 def test_infinity_is_infinite_in_every_type(engine, client):
     engine.create_queue("jobs")
     engine.publish("jobs", headers={"x": float("inf")})

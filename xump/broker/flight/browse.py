@@ -48,10 +48,8 @@ LOOKS_MAX = 16_384
 NS_END = 1 << 63
 """Times are beyond neither this many nanoseconds nor its negative."""
 
-TEXTS = (
-    pyarrow.types.is_string, pyarrow.types.is_large_string, pyarrow.types.is_string_view,
-    pyarrow.types.is_binary, pyarrow.types.is_large_binary, pyarrow.types.is_binary_view,
-)
+TEXTS = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
+"""Types that values of all types fit, as the map of headers has them."""
 NOT_FITTING = (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError)
 """Arrow's errors for a value that does not fit a type, and for one whose type never does."""
 
@@ -75,7 +73,7 @@ class Browse:
             raise ValueError(f"state={self._state!r}: expected {', '.join((*STATES, 'all'))}")
         self._filter = None if options.get("where") is None else Filter(filters.compile(options["where"])[1])
         self._types = types_of(options.get("headers"))
-        self._named = None if self._types is None else {field.name: is_text(field.type) for field in self._types}
+        self._named = None if self._types is None else {field.name: str(field.type) in TEXTS for field in self._types}
         self._columns = None
         self._columns = columns_of(options.get("columns"), self._shaped(self._slice(1, 0)[0]).schema.names)
         self.schema = self._shaped(self._slice(1, 0)[0]).schema
@@ -173,11 +171,6 @@ def types_of(given: object) -> list[pyarrow.Field] | None:
     if not all(isinstance(kind, str) for kind in given.values()):
         raise ValueError(f"headers={given!r}: a type is a text, as 'int64'")
     return [pyarrow.field(name, pyarrow.type_for_alias(kind)) for name, kind in given.items()]
-
-
-def is_text(kind: pyarrow.DataType) -> bool:
-    """Whether values of all types fit, as the map of headers has them."""
-    return any(told(kind) for told in TEXTS)
 
 
 def with_headers(rows: pyarrow.RecordBatch, fields: list[pyarrow.Field]) -> pyarrow.RecordBatch:
