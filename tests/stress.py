@@ -1,9 +1,10 @@
 """The suite on a busy machine, in random order: a test that fails only here is a defect. `python -m tests.stress`.
 
-Each run has one core, which it shares with programs that compute and programs that write and sync files. It prints its seed, with
-which it can be repeated (`--seed`), and at the end what failed.
+Each run has one core, which it shares with a program that writes and syncs files and with another run, or with a program that
+computes where there is no other run. It prints its seed, with which it can be repeated (`--seed`), and what failed; the output of
+such a run is in `build/stress`.
 
-    python -m tests.stress --runs 20 --at-once 2
+    python -m tests.stress --runs 20
     python -m tests.stress --runs 1 --seed 1234 tests/durability
 """
 
@@ -17,7 +18,9 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
+OUTPUT = Path("build/stress")
 # They end with the process that began them, however that ends.
 COMPUTE = """
 import os
@@ -39,11 +42,11 @@ with open(sys.argv[1], "wb") as file:
 
 
 @contextmanager
-def load(folder):
-    """For each core a program that computes, and one that writes to the disk; ended with the block."""
+def load(folder, at_once):
+    """For each core a program that writes to the disk, and one that computes if there is one run; ended with the block."""
     with ExitStack() as stack:
         for core in range(os.cpu_count()):
-            for program in ([COMPUTE], [WRITE, f"{folder}/{core}"]):
+            for program in ([WRITE, f"{folder}/{core}"], [COMPUTE])[:1 if at_once >= 2 * os.cpu_count() else 2]:
                 process = stack.enter_context(subprocess.Popen([sys.executable, "-c", *program]))
                 stack.callback(process.kill)
         yield
@@ -57,6 +60,9 @@ def run(seed, core, selected):
     done = subprocess.run(command, capture_output=True, text=True, check=False,
                           env=os.environ | {"COLUMNS": "400", "XUMP_RANDOM": "1"})
     failed = re.findall(r"^(?:FAILED|ERROR) (.*)", done.stdout, re.MULTILINE)
+    if done.returncode:
+        OUTPUT.mkdir(parents=True, exist_ok=True)
+        (OUTPUT / f"{seed}.txt").write_text(done.stdout + done.stderr)
     if done.returncode and not failed:
         failed = [f"exit status {done.returncode}: {(done.stdout + done.stderr)[-500:]}"]
     return failed, done.stdout.strip().rpartition("\n")[2], time.monotonic() - begun
@@ -65,12 +71,12 @@ def run(seed, core, selected):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--at-once", type=int, default=os.cpu_count(), help="runs at the same time, each on a core of its own")
+    parser.add_argument("--at-once", type=int, default=2 * os.cpu_count(), help="runs at the same time; without it two a core")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="of the first run; the next ones count on")
     parser.add_argument("tests", nargs="*", help="files or folders; without any: all")
     options = parser.parse_args()
     passed = 0
-    with tempfile.TemporaryDirectory() as folder, load(folder), ThreadPoolExecutor(options.at_once) as pool:
+    with tempfile.TemporaryDirectory() as folder, load(folder, options.at_once), ThreadPoolExecutor(options.at_once) as pool:
         runs = [(options.seed + number, pool.submit(run, options.seed + number, number % os.cpu_count(), options.tests))
                 for number in range(options.runs)]
         for seed, result in runs:

@@ -43,7 +43,7 @@ class Durable(Requesting):
         sync_stores(self._committers(), timeout)
 
     def when_durable(self, callable: Callable[[BaseException | None], object]) -> None:
-        """Have a function called once everything that was done before this call is durable, instead of waiting for it.
+        """Call a function, one time, as soon as everything that was done before is durable. This call does not wait.
 
         Args:
             callable: Called once, as `callable(None)`, or `callable(error)` with the `StoreFailed` for which the changes may be
@@ -106,7 +106,7 @@ class Durable(Requesting):
         return any(committer.pressed for committer in self._committers())
 
     def when_relieved(self, callable: Callable[[BaseException | None], object]) -> None:
-        """Have a function called once the engine is not `pressed` any more.
+        """Call a function, one time, as soon as the engine is not `pressed` any more.
 
         Args:
             callable: Called once, as `callable(None)`, or `callable(error)` with the `StoreFailed` of a store that will not

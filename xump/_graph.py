@@ -198,15 +198,15 @@ class Graph(Windows):
                 it.
             ttl: After how many seconds in the queue a message expires: it goes to the dead letter queue, or is dropped. None:
                 never.
-            priority: 1 to 255: the queue takes messages with a higher priority first, up to this one, which higher ones count as.
-                None: it takes the oldest first, whatever its priority.
-            group: `field(...)`: messages with the same value there go one after the other: the next one when the one before is
-                settled. A message without a value goes by itself.
+            priority: The highest priority of this queue, 1 to 255: it takes messages with a higher priority first; one above this
+                counts as this. None: it takes the oldest message first, whatever its priority.
+            group: `field(...)`: messages with the same text in that field go one after the other: the next one when the one
+                before is settled. A message without the field, or with a number there, is not ordered: write `str(customer)`.
             dedup: For how many seconds the queue remembers the `message_id` of what was published into it. A second publish of
                 one enters nothing, and returns the id of the first. None: it does not look.
             dedup_limit: How many of these it remembers at most.
-            limit_bytes: The queue has room while the bodies of ready and delayed messages have fewer bytes together; None: any
-                number.
+            limit_bytes: The queue has room while the bodies of its ready and delayed messages are together smaller than this, so
+                the last one may pass the bound; None: any number.
             when_full: How a publish into a full queue ends, if no overflow selector takes the message. `"refuse"`: it raises
                 `QueueFull`, or goes to the dead letter queue. `"drop_oldest"`: it enters, and the oldest ready ones make room.
                 `"drop_to_fit"`: it enters, and what no selector takes then is dropped, the oldest first, until no more is left

@@ -35,7 +35,8 @@ class Queue(QueueHandle):
     """A queue of an engine: a named list of messages, first in, first out. Created by `Engine.create_queue`.
 
     A queue is equal to its name, so either can stand for the other, as a key of `Engine.queues` too. Properties and counts cost
-    O(1). Once the queue is deleted, its counts and its other calls raise `QueueNotFound`; `publish` goes by the name.
+    O(1). Once the queue is deleted, its counts and its other calls raise `QueueNotFound`. Only `publish`
+    still works, if another queue has that name now: the message enters that one.
 
     >>> from xump import Engine
     >>> with Engine() as engine:
@@ -281,7 +282,7 @@ class Queue(QueueHandle):
         Raises:
             QueueNotFound: The queue was deleted.
             StoreFailed: The store cannot write.
-            TypeError, ValueError: `upto` is not an id, or 0.
+            TypeError, ValueError: `upto` is neither an id nor 0.
 
         Messages that came by a MOVE are acked in the queues that they came from.
 

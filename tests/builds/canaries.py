@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.builds.variants import build
+from tests.builds.variants import alone, build
 
 RUNS = 1_000
 FOUND = 3
@@ -116,9 +116,10 @@ def hunt(name):
 
 def caught(name):
     """What found that defect, and in which run; empty if nothing did."""
-    copy = build(f"canary-{name}", CANARIES[name].modules)
     command = [sys.executable, "-W", "ignore", "-m", "tests.builds.canaries", "--hunt", name]
-    run = subprocess.run(command, check=False, cwd=copy, capture_output=True, text=True, timeout=SECONDS_MAX)
+    with alone(f"canary-{name}"):
+        copy = build(f"canary-{name}", CANARIES[name].modules)
+        run = subprocess.run(command, check=False, cwd=copy, capture_output=True, text=True, timeout=SECONDS_MAX)
     if run.returncode == FOUND:
         return run.stdout.strip().splitlines()[-1]
     assert run.returncode == 0, f"the hunt ended with {run.returncode}:\n{run.stderr[-2000:]}"

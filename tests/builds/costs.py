@@ -6,7 +6,6 @@ The compiler calls `__sanitizer_cov_trace_pc` in every block of the modules that
 
 import ctypes
 import datetime
-import fcntl
 import functools
 import json
 import os
@@ -16,7 +15,7 @@ import sys
 from functools import partial
 
 import xump
-from tests.builds.variants import COUNTED, ROOT, build
+from tests.builds.variants import COUNTED, alone, build
 from xump import INFINITE, always, deliver, discard, field, match, move_to, overflow
 
 LITTLE, MUCH = 250, 4_000
@@ -33,10 +32,8 @@ def costs():
 
 
 def counted(module, *arguments):
-    """Run a module over the core that counts. One process at a time, since the first run of each makes the copy current."""
-    (ROOT / "build").mkdir(exist_ok=True)
-    with open(ROOT / "build" / "count.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    """Run a module over the core that counts."""
+    with alone("count"):
         copy = current_copy()
         variables = os.environ | {"LD_PRELOAD": str(copy / "counter.so"), "PYTHONHASHSEED": "0"}       # tables of texts
         command = [sys.executable, "-m", module, *arguments]

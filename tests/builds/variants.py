@@ -4,10 +4,12 @@ The variants are those that `setup.py` knows. A copy is made current each time a
 differs in one module, and for the one that counts, all else is taken over compiled.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +24,15 @@ COUNTED = (
     "state/run_queue", "state/schedule", "state/window",
 )
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.so")
+
+
+@contextmanager
+def alone(variant):
+    """For the block, other processes that want this variant wait: each makes the copy current before it uses it."""
+    (ROOT / "build").mkdir(exist_ok=True)
+    with (ROOT / "build" / f"{variant}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def build(variant, changed=()):

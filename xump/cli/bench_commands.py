@@ -24,8 +24,9 @@ profiles, that is, how often each address comes:
     uniform         each as often as any other
     adversarial     long addresses and many headers, which are dear to match
 
-The cost of a selector is what the same messages cost less in a graph without it, with all queues in RAM. It includes what the
-selector's messages cause further on. A share of a few percent, also below 0, is noise.
+The cost of a selector is the difference: what the messages cost with it, less what they cost in a graph without it, with all
+queues in RAM. It includes the work that the selector's messages cause downstream. A share of a few percent, also below 0, is
+noise.
 
 examples:
     xump bench network.toml

@@ -25,8 +25,8 @@ LINES_AT_ONCE = 1000
 """So many messages enter in one request, and all of them or none."""
 
 PUBLISH_EPILOG = """\
-Each line of standard input becomes a message; when the command ends, all of them are in the queue, and on the disk if its store
-is there (`{"store": "disk"}` where you PUT it). With --json a line is a JSON object with address, body (or body_base64),
+Each line of standard input becomes a message; when the command ends, all of them are in the queue, and on disk if the queue is
+in a store on disk. With --json a line is a JSON object with address, body (or body_base64),
 headers, reply_to, message_id, correlation_id, expires, priority, as `xump consume` prints it.
 The queue must be there: a topology has it, a client declares it, or `curl -X PUT -d '{}' http://127.0.0.1:8080/queues/jobs`.
 
@@ -71,7 +71,7 @@ def add_commands(commands: Any, form: Any) -> None:
     publish.add_argument("queue", metavar="QUEUE", type=_queue, help="the name of the queue")
     publish.add_argument("--address", metavar="TEXT", help="the address of the messages (routing key); default: empty")
     publish.add_argument("--header", metavar="NAME=VALUE", action="append", default=[], type=_header,
-                         help="a header of each message; a VALUE that is a number, true or false in JSON is one")
+                         help="a header of each message; a VALUE such as 80, 1.5 or true becomes a number or a boolean")
     publish.add_argument("--priority", metavar="N", type=_priority, help="0 to 255")
     publish.add_argument("--ttl", metavar="SECONDS", type=_seconds, help="expire after SECONDS")
     publish.add_argument("--delay", metavar="SECONDS", type=_seconds, help="deliver after SECONDS")

@@ -58,14 +58,14 @@ examples:
 BROWSE_EPILOG = """\
 Prints a line for each message: id, state, time, address, size of the body, what it says of itself (below), headers, and the
 beginning of the body. Nothing is consumed, and no byte of the store changes. While a process has the store open, that process is
-asked, if it is `xump serve --http`; any other one is to use queue.browse() or queue.browse_batch().
+asked, if it is `xump serve --http`. If your own program has the store open, call queue.browse() or queue.browse_batch() in it.
 
 The state is one of
     ready       it waits; messages that were outstanding (unacknowledged) when the store was closed are ready again
     outstanding it was taken and not acknowledged; of a running broker only
     delayed     it is not due yet: `until` says when it is, or when it expires, if that is earlier
     history     it was processed, and the queue keeps it
-Then, if the message has them: expires=TIME (after which nobody is handed it), priority=N (0 to 255), correlation_id=TEXT (which
+Then, if the message has them: expires=TIME (from then on it is not delivered), priority=N (0 to 255), correlation_id=TEXT (which
 joins a reply to its request), reply_to=ADDRESS, message_id=TEXT.
 
 examples:
@@ -83,7 +83,8 @@ they take, the last id, and the properties that differ from the default. Prints 
 of that is live (still needed). Much that is not live is given back by `xump compact`. No byte of the store changes.
 
 Counters that begin anew when a store is opened (duplicates, late replies) are in engine.stats() of the process that has it open.
-If that is `xump serve --http`, it is asked: then all of its queues are printed, and what comes and goes, in messages a second.
+If `xump serve --http` has the store open, this command asks that broker, and prints all of its queues, with the rates in messages
+a second.
 
 examples:
     xump stats orders.xump

@@ -232,7 +232,8 @@ cdef class Delivery:
         Args:
             requeue: False: do not return the message; dead-letter it as `reject` does.
             delay: After how many seconds it may be taken again; until then it is delayed in its queue. None: as the `retry_delay`
-                of its queue says, or of the nearest queue upstream that still waits for its payment; at once if none says so.
+                of its queue says, or of the nearest queue upstream where the message is still outstanding; at once if none has
+                one.
 
         Raises:
             StaleDelivery: It was answered before, or the engine has taken it back.

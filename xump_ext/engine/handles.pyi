@@ -46,8 +46,8 @@ class QueueHandle(QueueRef):
         """Publish a message into this queue, and run the graph until nothing more happens.
 
         Args:
-            address: The text that the message is routed by (a routing key), at most 65,534 bytes of UTF-8; or a `Message`, and
-                beside it only `delay`, `at`, `ttl` and `timeout`.
+            address: The text that the message is routed by (a routing key), at most 65,534 bytes of UTF-8; or a whole
+                `Message`: then pass only `delay`, `at`, `ttl` and `timeout` with it.
             body: Up to 64 MiB of bytes.
             headers: Values by name: bool, int (64 bits, signed), float, str or bytes; together at most 1 MiB.
             reply_to: The address for answers.
@@ -109,8 +109,8 @@ class QueueHandle(QueueRef):
         """The name of the dead letter queue: it gets messages that cannot be processed here. None: the engine's."""
     @property
     def rewriter(self) -> str | list[str] | None:
-        """The name of what rewrites the dead letters that go there, or a list of it and its argument; None: the engine writes
-        what rule 11 says.
+        """The name of the registered function that rewrites this queue's dead letters, or a list of the name and its argument.
+        None: the engine adds its own headers, `xump_reason` and others.
         """
     @property
     def retry_delay(self) -> list[float] | None:
@@ -122,8 +122,8 @@ class QueueHandle(QueueRef):
         """After how many seconds in the queue a message expires; None: never."""
     @property
     def priority(self) -> int | None:
-        """The highest priority that the queue knows, which higher ones count as; None: it takes the oldest message first,
-        whatever its priority.
+        """The highest priority of this queue: a message with a higher one counts as this. None: it takes the oldest message
+        first, whatever its priority.
         """
     @property
     def dedup(self) -> float | None:
@@ -135,7 +135,7 @@ class QueueHandle(QueueRef):
         """How many of these the queue remembers at most."""
     @property
     def limit_bytes(self) -> int | None:
-        """The queue has room while the bodies of ready and delayed messages have fewer bytes together; None: any number."""
+        """The queue has room while the bodies of its ready and delayed messages are together smaller than this; None: always."""
     @property
     def _body_bytes(self) -> int:
         """How many bytes the bodies of ready and delayed messages have, if there is a limit of bytes."""
@@ -171,8 +171,8 @@ class QueueHandle(QueueRef):
         """
     @property
     def stable_id(self) -> int:
-        """Readers by id that stop at this one see what was adopted whole, or not at all: the last id before the oldest adoption
-        whose messages are entering, or the last id of all.
+        """The last id before the oldest adoption that has not finished entering; without one, `last_id`. If your reader stops
+        at this id, it sees each adoption completely or not at all.
         """
 
     @property
@@ -221,7 +221,7 @@ class SelectorHandle:
         """The condition: which messages it selects."""
     @property
     def do(self) -> Action:
-        """The action: what it does with them."""
+        """The action: what the selector does with the messages that `when` selects."""
     @property
     def window(self) -> Window | None:
         """The Window that it shares with other selectors, or None."""

@@ -81,8 +81,8 @@ cdef class QueueHandle(QueueRef):
         """Publish a message into this queue, and run the graph until nothing more happens.
 
         Args:
-            address: The text that the message is routed by (a routing key), at most 65,534 bytes of UTF-8; or a `Message`, and
-                beside it only `delay`, `at`, `ttl` and `timeout`.
+            address: The text that the message is routed by (a routing key), at most 65,534 bytes of UTF-8; or a whole
+                `Message`: then pass only `delay`, `at`, `ttl` and `timeout` with it.
             body: Up to 64 MiB of bytes.
             headers: Values by name: bool, int (64 bits, signed), float, str or bytes; together at most 1 MiB.
             reply_to: The address for answers.
@@ -168,8 +168,8 @@ cdef class QueueHandle(QueueRef):
 
     @property
     def rewriter(self):
-        """The name of what rewrites the dead letters that go there, or a list of it and its argument; None: the engine writes
-        what rule 11 says."""
+        """The name of the registered function that rewrites this queue's dead letters, or a list of the name and its argument.
+        None: the engine adds its own headers, `xump_reason` and others."""
         name, argument = rewriter_of(self.live()) or (None, None)
         return [name, argument] if argument else name
 
@@ -187,8 +187,8 @@ cdef class QueueHandle(QueueRef):
 
     @property
     def priority(self):
-        """The highest priority that the queue knows, which higher ones count as; None: it takes the oldest message first,
-        whatever its priority."""
+        """The highest priority of this queue: a message with a higher one counts as this. None: it takes the oldest message
+        first, whatever its priority."""
         return self.live().top_priority or None
 
     @property
@@ -204,7 +204,7 @@ cdef class QueueHandle(QueueRef):
 
     @property
     def limit_bytes(self):
-        """The queue has room while the bodies of ready and delayed messages have fewer bytes together; None: any number."""
+        """The queue has room while the bodies of its ready and delayed messages are together smaller than this; None: always."""
         return None if self.live().limit_bytes == UNLIMITED else self.live().limit_bytes
 
     @property
@@ -273,8 +273,8 @@ cdef class QueueHandle(QueueRef):
 
     @property
     def stable_id(self):
-        """Readers by id that stop at this one see what was adopted whole, or not at all: the last id before the oldest adoption
-        whose messages are entering, or the last id of all."""
+        """The last id before the oldest adoption that has not finished entering; without one, `last_id`. If your reader stops
+        at this id, it sees each adoption completely or not at all."""
         cdef queue_t* queue = self.live()
         cdef Adoptions adoptions = adoptions_of(queue)
         return queue.next_id - 1 if adoptions is None or adoptions.first_id == 0 else adoptions.first_id - 1
@@ -470,4 +470,4 @@ document(SelectorHandle, b"engine", b"The Engine that it belongs to.")
 document(SelectorHandle, b"source", b"The Queue that it takes or copies messages from.")
 document(SelectorHandle, b"when", b"The condition: which messages it selects.")
 document(SelectorHandle, b"window", b"The Window that it shares with other selectors, or None.")
-document(SelectorHandle, b"do", b"The action: what it does with them.")
+document(SelectorHandle, b"do", b"The action: what the selector does with the messages that `when` selects.")

@@ -52,8 +52,8 @@ cdef class EnginePublish(EngineEnqueue):
 
         Args:
             queue: The queue that the message enters: its name, or a `Queue`.
-            address: The text that the message is routed by (a routing key), at most 65,534 bytes of UTF-8; or a `Message`, and
-                beside it only `delay`, `at`, `ttl` and `timeout`.
+            address: The text that the message is routed by (a routing key), at most 65,534 bytes of UTF-8; or a whole
+                `Message`: then pass only `delay`, `at`, `ttl` and `timeout` with it.
             body: Up to 64 MiB of bytes.
             headers: Values by name: bool, int (64 bits, signed), float, str or bytes; together at most 1 MiB.
             reply_to: The address for answers.
@@ -64,8 +64,9 @@ cdef class EnginePublish(EngineEnqueue):
             ttl: How many seconds the message may wait from when it is due; then it expires.
             expires: When the message expires, instead of `ttl`: an aware datetime, or POSIX nanoseconds.
             priority: 0 to 255; queues with a priority take higher ones first.
-            timeout: How many seconds to wait for room, if the queue is full; None: for ever. The call that makes room lets the
-                message in at its end, first come, first served. Inside your own `building()` block it does not wait.
+            timeout: How many seconds to wait for room, if the queue is full; None: for ever. Before the call that makes
+                room returns, it lets in the publishers that wait, first come, first served. Inside your own `building()` block it
+                does not wait.
 
         Returns:
             The id that the queue issued: 1, 2, 3 and so on, also if the message went on at once. 0 if the message went to a dead
@@ -155,10 +156,11 @@ cdef class EnginePublish(EngineEnqueue):
             queue: The queue that the messages enter: its name, or a `Queue`.
             messages: An iterable of `Message` objects, or of tuples in the order of the arguments of `Message`: `(address, body,
                 headers, reply_to, message_id)`, of which you may leave out the last ones.
-            correlation_id, delay, at, ttl, expires, priority: As for `publish`, of all messages. A `Message` has its own
-                `correlation_id`, `expires` and `priority`: beside one give none of these, and no `ttl` if it expires.
-            outcomes: Whether each message is let in for itself, as far as there is room, and told of: no exception is raised for
-                one that cannot enter.
+            correlation_id, delay, at, ttl, expires, priority: As for `publish`, of all messages. If you publish `Message`
+                objects, set these in each of them: do not pass `correlation_id`, `expires` or `priority` here, nor `ttl` if one
+                of them has `expires`.
+            outcomes: False: all messages enter, or the call raises and none does. True: each message enters if there is room for
+                it, and the call returns an `Outcome` for each.
 
         Returns:
             The range of the ids that the queue issued. With `outcomes`: a list with an `Outcome` for each message, which says

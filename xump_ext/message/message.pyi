@@ -61,7 +61,7 @@ class Message:
         reply_to: The address for answers.
         message_id: Your own name for the message.
         correlation_id: The `message_id` of the message that this one answers, or what else joins the two.
-        expires: The moment after which nobody is handed the message: an aware datetime, or POSIX nanoseconds.
+        expires: When the message expires (from then on it is not delivered): an aware datetime, or POSIX nanoseconds.
         priority: 0 to 255; queues with a priority take higher ones first.
         annex: (kind, bytes): bytes that travel with the message, and which only the reader of that kind understands
             (`register_annex`); at most 1 MiB. Without `headers`, the message has those that the reader yields.
@@ -111,8 +111,8 @@ class Message:
         """Joins the message with another one: in an answer, the `message_id` of the question. None: it has none."""
     @property
     def expires(self) -> int | None:
-        """The moment after which nobody is handed the message, in POSIX nanoseconds of the engine's clock; None: it does not
-        expire by itself.
+        """When the message expires, in POSIX nanoseconds of the engine's clock: from then on it is not delivered. None: it does
+        not expire by itself.
         """
     @property
     def priority(self) -> int:

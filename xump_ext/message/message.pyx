@@ -370,7 +370,7 @@ priority=0, annex=None)\n--\n
         reply_to: The address for answers.
         message_id: Your own name for the message.
         correlation_id: The `message_id` of the message that this one answers, or what else joins the two.
-        expires: The moment after which nobody is handed the message: an aware datetime, or POSIX nanoseconds.
+        expires: When the message expires (from then on it is not delivered): an aware datetime, or POSIX nanoseconds.
         priority: 0 to 255; queues with a priority take higher ones first.
         annex: (kind, bytes): bytes that travel with the message, and which only the reader of that kind understands
             (`register_annex`); at most 1 MiB. Without `headers`, the message has those that the reader yields.
@@ -427,8 +427,8 @@ priority=0, annex=None)\n--\n
 
     @property
     def expires(self):
-        """The moment after which nobody is handed the message, in POSIX nanoseconds of the engine's clock; None: it does not
-        expire by itself."""
+        """When the message expires, in POSIX nanoseconds of the engine's clock: from then on it is not delivered. None: it does
+        not expire by itself."""
         cdef int64_t expires = expires_of(self.content)
         return None if expires == NEVER else expires
 
