@@ -5,11 +5,12 @@ When the log is cleaned
 Cleaning copies the live records at the beginning of the log forward, to its end, and so frees the oldest segments. The log may
 begin with any record, also in the middle of a group: the part of the group before it was copied forward, durably.
 
-Room is *short* when the engine refuses publishes, or will refuse them after a few more groups, though the file may grow up to its
-bound. Then the log is cleaned as soon as a sixteenth of the file, and half a segment, is dead: at worst, in a full store, 16
-bytes are copied for one that is gained. If room is short only because the file has not grown yet, it grows while less than half
-of the log is dead; else the log is cleaned: the bytes copied forward are then at most as many as the bytes gained. The store has
-to know how many bytes are live for this: the engine says so in its `Demand`. That number may be too low; `carried_bytes` tells.
+Room is *short* when the engine refuses messages, or will refuse them after a few more groups, though the file may grow up to
+its bound. Messages that selectors would bring count as those that are published: `Demand` says how much room they want. Then
+the log is cleaned as soon as a sixteenth of the file, and half a segment, is dead: at worst, in a full store, 16 bytes are
+copied for one that is gained. If room is short only because the file has not grown yet, it grows while less than half of the
+log is dead; else the log is cleaned: the bytes copied forward are then at most as many as the bytes gained. The store has to
+know how many bytes are live for this: the engine says so in its `Demand`. That number may be too low; `carried_bytes` tells.
 
 A log that is three quarters dead is cleaned without need, as it goes on: so the file shrinks behind a backlog that was worked
 off, and opens faster. When the file cannot double any more, half is enough: the store refuses no room that it could have.
@@ -77,6 +78,7 @@ class RingSpace(RingReader):
         self._lap = -1                      # where the log ended when a lap of cleaning began …
         self._lap_live = 0                  # … how much of it was live, as the engine says …
         self._lap_carried = 0               # … and how much had been copied forward before
+        self._sought = 0                    # the room that messages waited for, the last time
         self._doubtful = 0                  # fewer dead bytes than that are no reason to clean again
         self._left = self._look_at = 0      # slots that the disk has; where the log ends when the disk is asked again
         self._no_growth = 0                 # until the log ends there the disk is full …
@@ -172,8 +174,9 @@ class RingSpace(RingReader):
         none the file may grow. O(bytes given)."""
         self._check_usable()
         self._live_bytes = demand.live_bytes
-        if demand.wanted_bytes and not self._cleaning:
-            self._lap, self._doubtful = -1, 0       # a call that lacks room is worth a lap, even after one that gained little
+        if (demand.wanted_bytes or demand.refused_bytes > self._sought) and not self._cleaning:
+            self._lap, self._doubtful = -1, 0       # what lacks room is worth a lap, even after one that gained little
+        self._sought = demand.refused_bytes
         try:
             part = self._next_part(demand)
         except StoreCorrupt:
@@ -208,7 +211,7 @@ class RingSpace(RingReader):
 
     def _is_short(self, demand: Demand, growable: int) -> bool:
         """Whether the engine refuses messages for lack of room, or soon will, though the file may grow by so many slots."""
-        wanted = max(demand.wanted_bytes, self.kept_bytes + 4 * demand.largest_bytes + self._ahead())
+        wanted = max(demand.wanted_bytes, demand.refused_bytes, self.kept_bytes + 4 * demand.largest_bytes + self._ahead())
         return self._spare(growable, self._given - self._segments.begin) < wanted
 
     def _is_low(self, demand: Demand) -> bool:

@@ -113,6 +113,8 @@ class Demand(NamedTuple):
     """The bytes that the largest live message takes, or a quarter more at most."""
     carried_bytes: int
     """The bytes, in all, of records that `oldest` gave and that were copied forward."""
+    refused_bytes: int = 0
+    """The room, in bytes, that messages wait for which selectors would bring; 0: none wait."""
 
 
 class Committer(Protocol):

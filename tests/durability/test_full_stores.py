@@ -2,9 +2,12 @@
 an end. What random programs over tiny stores, beside the model of the engine, have found.
 """
 
+import random
+import threading
+
 import pytest
 
-from xump import INFINITE, Engine, StoreFull, always, copy_to, deliver, discard, match, move_to
+from xump import INFINITE, Engine, OutcomeFlag, StoreFull, always, copy_to, deliver, discard, match, move_to
 from xump.store_types import register_store, store_types
 from xump.stores.lmdb import LmdbStore
 from xump.stores.ring import RingStore
@@ -152,3 +155,97 @@ def test_dead_letters_of_a_full_store_find_room_there(tmp_path, type, way):
             delivery.reject()
         engine.check()
         assert (dead.ready, engine.queues["jobs"].outstanding) == (count, 0)
+
+
+@pytest.mark.parametrize("kind", ["ring", "lmdb"])
+@pytest.mark.parametrize("call", [
+    lambda queue: queue.publish("x", bytes(4_000), message_id="m"),
+    lambda queue: queue.publish("x", bytes(4_000), ttl=1),
+    lambda queue: queue.engine.publish_many("work", [("x", bytes(4_000))] * 3, ttl=1),
+    lambda queue: queue.engine.publish_many("work", [("x", bytes(4_000))] * 3, outcomes=True, delay=1)])
+def test_a_call_keeps_its_time_while_a_store_is_cleaned_for_it(tmp_path, kind, call):
+    """At a later one something might be due: no call has done that, and one that is refused does nothing."""
+    time = 1_000
+    with Engine(clock=lambda: time) as engine:
+        engine.create_store("s", kind, path=tmp_path / "s", durability="process", **OPTIONS[kind])
+        queue, other = engine.create_queue("work", store="s", dedup=1), engine.create_queue("other")
+        fill(engine, "work", 4_000)
+        [committer] = engine._committers()
+        make_room = committer.make_room
+
+        def make_room_slowly(wanted):
+            nonlocal time
+            make_room(wanted)
+            time += 100
+            engine.publish("other", "while it was cleaned", ttl=60e-9)
+            time += 100
+
+        other.publish("before", ttl=50e-9)
+        committer.make_room = make_room_slowly
+        try:
+            assert all(outcome.flags & OutcomeFlag.STORE_FULL for outcome in call(queue))
+        except StoreFull:
+            pass
+        assert time == 1_200
+        engine.check()
+        engine.tick()
+        assert other.ready == 0
+        engine.check()
+
+
+@pytest.mark.parametrize("kind", ["ring", "lmdb"])
+def test_a_check_judges_no_room_that_the_store_has_not_told(tmp_path, kind, monkeypatch):
+    """The end of the largest message makes room. What waits for it goes on when that end is written, by another thread."""
+    with engine_on(tmp_path / "s", kind) as engine:
+        large, upstream = engine.create_queue("large", store="s"), engine.create_queue("upstream")
+        engine.create_queue("work", store="s")
+        engine.create_selector("upstream", when=always, do=move_to("work"), credit=INFINITE)
+        large.publish("large", bytes(20_000))
+        while not upstream.ready:
+            upstream.publish("x", bytes(3_000))
+            engine.sync()
+        delivery = engine.get("large")
+        [committer] = engine._committers()
+        write, writes, go_on = committer._backend.write, threading.Event(), threading.Event()
+
+        def write_slowly(group):
+            writes.set()
+            go_on.wait(60)
+            write(group)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(committer._backend, "write", write_slowly)
+            acks = threading.Thread(target=delivery.ack)
+            acks.start()
+            assert writes.wait(60)
+            assert upstream.ready == 1
+            try:
+                engine.check()
+            finally:
+                go_on.set()
+                acks.join()
+        assert upstream.ready == 0
+        engine.check()
+
+
+@pytest.mark.parametrize("seed", range(60, 100))
+def test_a_log_is_cleaned_for_a_move_as_for_a_publish(tmp_path, seed):
+    """A large message upstream finds no room in a ring of small ones, of which many have ended. The ring makes room as far as it
+    would for a publish. A move leaves a little more."""
+    draw = random.Random(seed)
+    large, small = draw.choice([4_000, 12_000, 20_000]), draw.choice([500, 1_000, 4_000])
+    with Engine() as engine:
+        engine.create_store("s", "ring", path=tmp_path / "s", segment_bytes=SEGMENT, min_bytes=0, max_bytes=7 * SEGMENT,
+                            durability="process")
+        work, upstream = engine.create_queue("work", store="s"), engine.create_queue("upstream")
+        fill(engine, "work", small)
+        ids = [message.id for message in work.browse()]
+        for id in draw.sample(ids, int(draw.choice([0.2, 0.3, 0.4]) * len(ids))):
+            work.delete(id)
+        engine.create_selector("upstream", when=always, do=move_to("work"), credit=INFINITE)
+        upstream.publish("large", bytes(large))
+        engine.sync()
+        if upstream.ready:
+            with pytest.raises(StoreFull):
+                work.publish("larger", bytes(large + 8_192))
+            assert upstream.ready == 1

@@ -34,10 +34,11 @@ class Port:
 
 
 class Hearing:
-    """Of an engine. `names`: queues by (store, number), which last longer than the engine."""
+    """Of an engine. `names`: queues by (store, number), which last longer than the engine. `meanwhile()` is called when room was
+    made for a call, which is not over yet."""
 
-    def __init__(self, engine, names):
-        self.engine, self.names = engine, names
+    def __init__(self, engine, names, meanwhile):
+        self.engine, self.names, self.meanwhile = engine, names, meanwhile
         self.entered = {}               # as in `Told`
         self.last = None                # what was told of the last call
         ENDS.clear()
@@ -60,6 +61,7 @@ class Hearing:
                 make_room(wanted)
             finally:
                 self.lacks_room = False
+                self.meanwhile()
         def crowded():
             """As where the thread does not keep up: what a thread does when it likes could not be told."""
             committer._port.has_room(committer._backend.room() - committer._on_its_way)

@@ -78,8 +78,9 @@ class Pair:
 
     def __init__(self, hop_limit=6, dead_letter=None, stores=(), written=False, pace=1):
         self.now = 10_000
+        self.ahead = 0          # by how much the clock goes on within a call of the engine
         self.pace = pace
-        self.options = {"clock": lambda: self.now, "hop_limit": hop_limit, "dead_letter": dead_letter}
+        self.options = {"clock": lambda: self.now + self.ahead, "hop_limit": hop_limit, "dead_letter": dead_letter}
         self.stores = stores
         self.written = written
         self.places = []        # directories with the stores' files: the last one is in use

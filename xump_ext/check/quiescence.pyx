@@ -242,10 +242,10 @@ cdef int check_runnable(selector_t* selector, entry_t* entry, lane_t* lane) exce
 cdef int check_first_waiter(queue_t* queue) except -1:
     """There is no room for the message of the first waiter, unless the run comes to its lane at the end of the building block.
     Waiters without a message stay in the list until there is room. A message that ended in a store gives room when its end is
-    written."""
+    written, and the store has said so."""
     cdef waiter_t* waiter = queue.waiters_head
     cdef entry_t* entry
-    if queue.runnable.position or (queue.durable and queue.store.size > sizeof(group_record_t)):
+    if queue.runnable.position or (queue.durable and (queue.store.room_is_old or queue.store.size > sizeof(group_record_t))):
         return 0
     while waiter != NULL:
         entry = wanted(waiter)

@@ -14,5 +14,4 @@ cdef class Core(EngineReading):
     cdef int take_into(self, list taken, Py_ssize_t n, object destination) except -1
     cdef int take_offers(self, list taken, Py_ssize_t n, object destination, destination_t* found) except -1
     cdef int free_graph(self) except -1
-    cdef int do_due_now(self) except -1
     cdef int end_hold(self, queue_t* queue) except -1

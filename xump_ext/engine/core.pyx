@@ -422,13 +422,6 @@ cdef class Core(EngineReading):
             wake_everything(&self.e, queue)
         return 0
 
-    cdef int do_due_now(self) except -1:
-        """Read the clock, and do what fell due, in a call that has only taken the lock."""
-        if self.clock is not None or self.e.schedule.live:
-            self.read_clock()
-            self.run_until()
-        return 0
-
     def _ask(self, QueueHandle replies, queue, address, body, headers, wake):
         """Publish a request, whose reply comes to the queue `replies`; `wake()` is called when it comes, perhaps at once; None:
         it is for `_sleep`. Returns the `Request`."""

@@ -109,6 +109,7 @@ cdef class EngineLock:
     cdef int wait_to_be_called(self, lock_waiter_t* own) except -1
     cdef bint lock_if_open(self) except -1
     cdef int begin_with_clock(self) except -1
+    cdef int do_due_now(self) except -1
     cdef int read_clock(self) except -1
     cdef int unlock_slowly(self) except -1
     cdef int enlist(self, Sleeper sleeper) except -1

@@ -232,6 +232,13 @@ cdef class EngineLock:
             raise
         return 0
 
+    cdef int do_due_now(self) except -1:
+        """Read the clock, and do what fell due, in a call that has only taken the lock."""
+        if self.clock is not None or self.e.schedule.live:
+            self.read_clock()
+            self.run_until()
+        return 0
+
     cdef int read_clock(self) except -1:
         """Read the clock. That of a user gives an int of 64 bits, and no bool. The lowest one is taken: it stands for a clock not
         read. So is the highest one, NEVER, which counts as the moment before."""

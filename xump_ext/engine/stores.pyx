@@ -41,7 +41,7 @@ from xump_ext.route.requeue cimport expire_in_room
 from xump_ext.route.settling cimport pay_for
 from xump_ext.route.routing cimport go_on, run
 from xump_ext.select.credit cimport waiters_wake, wake_where_room_varies
-from xump_ext.state.constants cimport BROKEN, SPECIAL_NOT
+from xump_ext.state.constants cimport BROKEN, SPECIAL_NOT, TIME_UNREAD
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t, store_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t, index_from
 from xump_ext.state.lazy_content cimport content_shown, fetched_forget
@@ -199,11 +199,14 @@ cdef class EngineStores(EngineLock):
         return self.queue_of(name) if self.make_room(<Journal> queue.store.handle, <int64_t> bytes) else queue
 
     cdef int make_room(self, Journal journal, int64_t bytes) except -1:
-        """The same for a store that should have so many bytes of room: True if the lock was given up."""
+        """The same for a store that should have so many bytes of room: True if the lock was given up. The call keeps its time:
+        at a later one something may be due that nothing here has done."""
         cdef int64_t now
         cdef bint catches_up
         if journal.store.room >= bytes or journal.store.failed or journal.committer is None or self.keeps_lock:
             return False
+        if self.e.now == TIME_UNREAD:       # nothing is scheduled
+            self.read_clock()
         now, catches_up = self.e.now, self.catches_up
         self.catches_up = False
         self.teller.wait_begin()        # the call is not over yet
@@ -215,10 +218,7 @@ cdef class EngineStores(EngineLock):
             self.lock()
             self.teller.put_back()
             self.catches_up = catches_up
-            if catches_up:
-                self.e.now = now        # the time of a moment before the call
-            elif self.clock is not None:
-                self.read_clock()
+            self.e.now = now
         return True
 
     cdef bint make_room_for_letters(self) except -1:
@@ -299,17 +299,22 @@ cdef class StorePort:
         ended, selectors that were refused try again."""
         cdef EngineStores core = self.core
         cdef Journal journal = self.journal
-        cdef int64_t before = journal.store.room
+        cdef int64_t before
         if not core.lock_if_open():
             return
-        if core.clock is not None:      # nobody calls, so it is not read
-            core.e.now = core.e.time
         try:
+            if core.clock is not None:      # nobody calls, so it is not read
+                core.e.now = core.e.time
+            elif journal.store.refused or core.publishers:
+                core.do_due_now()           # before what enters now
+            before = journal.store.room
             journal.store.room = room - <int64_t> (journal.store.size - sizeof(group_record_t))
+            journal.store.room_is_old = False
             journal.keep()
             if journal.store.refused and (
                     journal.store.room > before or journal.store.size_top + 1 < journal.store.refused):
                 journal.store.refused = 0
+                journal.store.refused_bytes = 0
                 for address in journal.queues.values():
                     waiters_wake(&core.e, <queue_t*> <uintptr_t> address)
                 wake_where_room_varies(&core.e)     # queues that overflow into one of these, too
@@ -331,7 +336,8 @@ cdef class StorePort:
 
     def demand(self, int64_t wanted):
         """The figures by which the back-end chooses its oldest part; `wanted`: bytes that a call lacks room for."""
-        return Demand(wanted, self.journal.live_bytes, largest_live(&self.journal.store), self.journal.carried_bytes)
+        cdef store_t* store = &self.journal.store
+        return Demand(wanted, self.journal.live_bytes, largest_live(store), self.journal.carried_bytes, store.refused_bytes)
 
     @property
     def alone(self):

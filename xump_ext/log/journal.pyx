@@ -227,6 +227,7 @@ cdef class Journal:
         store.group += 1
         store.ends = 0
         store.ends_astray = False
+        store.room_is_old = True
         return group
 
     cdef int mark_outstanding(self, bint closing, uint32_t number) except -1:

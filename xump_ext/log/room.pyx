@@ -114,4 +114,5 @@ cdef bint takes(store_t* store, int64_t bytes) noexcept:
         store_changed(store)            # tell the committer, which cleans the log if that helps
     if not store.failed and not strikes(ROOM, store.group):
         store.refused = max(store.refused, store.size_top + 1)
+        store.refused_bytes = max(store.refused_bytes, bytes)
     return False
