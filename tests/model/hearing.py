@@ -25,6 +25,7 @@ class Port:
         return getattr(self._port, name)
 
     def has_room(self, room):
+        self._hearing.hear_refusals()
         with self._hearing.run():
             self._port.has_room(room)
 
@@ -85,6 +86,7 @@ class Hearing:
 
     def begin(self):
         self.begun, self.before, self.after, self.newly = None, [], [], []
+        self.largest, self.refusing = self.largest_bytes(), set()
         for place in [place for place in self.entered if place[0] not in self.known.queues]:
             del self.entered[place]
 
@@ -102,6 +104,15 @@ class Hearing:
         self.after.append((begun, ended))
         if self.lacks_room:
             self.come_before()
+
+    def largest_bytes(self):
+        """For each durable store: how large its largest message is, about."""
+        return {name: store.committer._port.demand(0).largest_bytes for name, store in self.engine._stores.items()
+                if store.committer is not None}
+
+    def hear_refusals(self):
+        """A store's mark that something was refused goes when it tells its room."""
+        self.refusing |= {name for name in self.largest if self.engine._stores[name].committer._port.refused}
 
     def come_before(self):
         """The runs so far came before the call's own work, for which there was no room yet."""
@@ -148,4 +159,7 @@ class Hearing:
         ended = 0 if self.last is None else self.last.ended     # a refused call may leave the model what the engine has done
         self.last = Told(self.entered, ENDS, ended, limits if self.begun is None else self.begun, self.before, limits,
                          [ended for _, ended in self.after], error, outcomes, refused)
+        self.hear_refusals()
+        largest = self.largest_bytes()
+        self.last.largest_ended = any(largest[store] < self.largest[store] for store in self.refusing)
         return self.last

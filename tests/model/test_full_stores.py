@@ -28,7 +28,7 @@ class FullFlow(Drawing, Flow):
     duplicates or bounds."""
 
     RULES = (["publish"] * 4 + ["fill"] * 4 + ["brim"] * 2 + ["publish_many", "publish_batch", "ask"] * 2 + ["take"] * 5
-             + ["conclude"] * 6 + ["reopen"] * 2 + ["transact"] * 3 + [
+             + ["conclude"] * 6 + ["reopen"] * 2 + ["transact"] * 3 + ["thin"] * 2 + [
              "on_queue", "purge", "empty", "sync", "link", "delete", "delete_selector", "delete_queue", "set_meta", "stage",
              "adopt", "enter", "enter", "switch", "switch", "get", "copy", "overflow"])
     MORE_RULES = ["wait"] * 8 + ["tick", "publish_waiting", "publish_waiting", "publish_waiting", "give_up"]
@@ -150,6 +150,12 @@ class FullFlow(Drawing, Flow):
         """All that is ready goes."""
         for name in NAMES:
             self.world.on_queue(name, "purge")
+
+    def thin(self):
+        """Messages end here and there, which leaves gaps in the log."""
+        name, step = self.chance.choice(sorted(self.world.engine.queues)), self.chance.choice([2, 3, 5])
+        for message in list(self.world.engine.queues[name].browse())[::step]:
+            self.world.on_queue(name, "delete", message.id)
 
     def switch(self):
         self.world.on_selector(self.chance.choice(sorted(self.world.engine.selectors) or [1]),

@@ -55,6 +55,7 @@ class Told:
         self.arrivals = []              # messages that the model has put into queues
         self.pushed = {True: set(), False: set()}       # what was to enter a queue at once, and did or did not
         self.guessed = False            # whether the model had to guess what came first
+        self.largest_ended = False      # in a store that refused something: that may have gone on in the middle of a run
         self.live = []                  # messages that were there when it began
         self.had_lines = False          # whether a selector waited for room when it began
         self.newly = []                 # places of `entered` that are of this call
