@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -38,6 +37,7 @@ import zmq
 import zmq.backend
 
 from benchmarks.harness import BODY, Contestant, Table, compare, describe, parser_of, speed_table, take_turns, verdict
+from benchmarks.ports import free_port
 from xump import Engine
 from xump.zeromq import Majordomo
 from xump.zeromq.messages import messages
@@ -109,8 +109,7 @@ while True:
 
 
 def free_endpoint() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    return f"tcp://127.0.0.1:{free_port()}"
 
 
 def ours(endpoint: str, *more: str) -> list[str]:

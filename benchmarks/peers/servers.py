@@ -16,6 +16,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from benchmarks.ports import free_port
+
 START_SECONDS = 90
 STOP_SECONDS = 15
 # Where Debian puts servers; RabbitMQ's own script, not the one that changes the user.
@@ -25,14 +27,6 @@ PLACES = "/usr/lib/rabbitmq/bin", *os.get_exec_path(), "/usr/sbin", "/usr/local/
 def find(program: str) -> str | None:
     """The path of a program, if it is installed."""
     return shutil.which(program, path=os.pathsep.join(PLACES))
-
-
-def free_port() -> int:
-    """One that nobody listened on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 class Server:

@@ -9,18 +9,14 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.ports import free_port
+
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 SECONDS_MAX = 60
 
 
 def is_installed():
     return SERVER.exists()
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 @contextlib.contextmanager

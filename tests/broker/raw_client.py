@@ -4,6 +4,7 @@ What differs from run to run is replaced: names that a server has chosen, times.
 server may confirm several in one frame.
 """
 
+import contextlib
 import re
 import socket
 import struct
@@ -17,7 +18,7 @@ from xump.broker.envelope import FLAGS, split
 from xump.broker.methods import decode, encode
 from xump.broker.tables import Typed, decode_table, encode_table
 
-SECONDS_MAX = 10.0
+SECONDS_MAX = 60.0
 KINDS: Any = commands.INDEX_MAPPING.values()
 METHODS = {kind.name.lower(): kind for kind in KINDS}
 CHOSEN = re.compile(r"amq\.(gen|ctag|rabbitmq\.reply-to)([-.])[\w+/=-][\w+/=.-]*")
@@ -299,8 +300,12 @@ def carry_out_method(link, step):
 
 def clean_up(script, address):
     """Delete what the script has declared."""
-    said = []
-    link = Link("z", address, said)
+    link = Link("z", address, [])
+    with contextlib.closing(link.socket):
+        clean_up_by(link, script)
+
+
+def clean_up_by(link, script):
     link.connect(Connect(on="z"))
     names = {(step.name[:5] == "queue", step.fields.get("queue") or step.fields.get("exchange"))
              for step in script if isinstance(step, Method) and step.name in ("queue.declare", "exchange.declare")}
@@ -314,4 +319,3 @@ def clean_up(script, address):
         if not ended and link.open:
             link.send(1, "channel.open")
             link.read_until({"channel.openok"})
-    link.socket.close()

@@ -29,6 +29,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.ports import free_port
 from tests.broker import rabbitmq
 
 
@@ -89,7 +90,7 @@ def served() -> Iterator[tuple[str, str]]:
 @contextmanager
 def redis(folder: Path) -> Iterator[str]:
     """A Redis on a socket and a port of its own; gives its URL."""
-    port = rabbitmq.free_port()
+    port = free_port()
     process = subprocess.Popen(
         ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder], stdout=subprocess.PIPE,
         text=True)

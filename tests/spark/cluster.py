@@ -5,7 +5,6 @@ Spark runs a second attempt of a slow task only on another host.
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pyspark
 
+from benchmarks.ports import free_port
 from tests.spark.conftest import ROOT
 
 HOSTS = "127.0.0.2", "127.0.0.3"
@@ -33,11 +33,6 @@ def running(folder):
                   "--work-dir", str(folder / "work"), url)
         until_said(folder / "master.Master.log", "Registering worker 127", len(HOSTS))
         yield url
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return listening.getsockname()[1]
 
 
 def start(processes, folder, name, *arguments):

@@ -5,10 +5,11 @@ import contextlib
 import getpass
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
+
+from benchmarks.ports import free_port
 
 USER = "postgres"
 
@@ -24,12 +25,6 @@ def folder_of_programs():
 
 def is_installed():
     return folder_of_programs() is not None
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Server:

@@ -277,7 +277,7 @@ def test_what_went_before_the_broker_went_away_counts_as_sent(database, channel,
 
 def test_a_broker_that_is_not_there_is_waited_for(sqlite_url, made):
     from tests.sql.conftest import engine_of
-    from tests.sql.postgres import free_port
+    from benchmarks.ports import free_port
 
     database = engine_of(sqlite_url)
     outbox = Outbox()

@@ -18,6 +18,8 @@ from xump.zeromq.majordomo import ServiceRule
 
 BEATS = {"heartbeat": 0.1, "liveness": 5}
 AGAIN = {"timeout": 0.3, "retries": 100_000}
+AGAIN_STORED = {"timeout": 2.0, "retries": 100_000}
+"""Of a broker that syncs before it answers. If the disk takes longer than a try, no try is ever answered, and each is stored."""
 LINK_SECONDS = 1.0
 """A server that gets no turn for two of these is right to end, so they are long beside those of a busy machine."""
 WINDOW = 10
@@ -215,7 +217,7 @@ def careful_client(place):
 
 def titanic_client(place):
     """Asks, writes down what was accepted, and comes back for the answer, also after its death."""
-    with Client(place.ends[0], **AGAIN) as client:
+    with Client(place.ends[0], **AGAIN_STORED) as client:
         def ask(word):
             accepted = place.lines("accepted")
             if not accepted or accepted[-1][0] != word:

@@ -106,11 +106,15 @@ class Show:
         self._alive[name] = process
 
     def kill(self, name):
+        self.see_alive()
         process = self._alive.pop(name)
-        assert process.is_alive(), f"the {name} had ended by itself, with exit code {process.exitcode}"
         process.kill()
         process.join()
         process.close()
+
+    def see_alive(self):
+        for name, process in self._alive.items():
+            assert process.is_alive(), f"the {name} has ended by itself, with exit code {process.exitcode}"
 
     def end(self):
         for process in self._alive.values():
@@ -121,10 +125,12 @@ class Show:
 
     def until(self, condition, what):
         """Wait for something, with a limit, which counts only while this process runs: it and all others may be stopped."""
-        for _ in range(int(PROGRESS_SECONDS / POLL_SECONDS)):
-            if condition():
-                return
-            time.sleep(POLL_SECONDS)
+        for _ in range(PROGRESS_SECONDS):
+            for _ in range(int(1 / POLL_SECONDS)):
+                if condition():
+                    return
+                time.sleep(POLL_SECONDS)
+            self.see_alive()
         raise AssertionError(f"{what} did not come within {PROGRESS_SECONDS} seconds")
 
     @property

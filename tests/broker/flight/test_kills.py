@@ -1,18 +1,16 @@
 """A broker that is killed between stage and commit, in a commit, and between the steps in which rows enter."""
 
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 
 import pyarrow as pa
 import pytest
 
+from benchmarks.ports import free_port
 from tests.broker.flight.conftest import until
 from xump.broker import Client
 from xump.broker.answers import BrokerUnreachable
@@ -26,14 +24,6 @@ store = "broker"
 store = "broker"
 limit = 1500
 """
-
-
-def free_port():
-    """A port that nobody gets by chance: a client that tries to connect to such a one, while nobody listens, may meet itself."""
-    for port in random.sample(range(20_000, 30_000), 100):
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise AssertionError("no port is free")
 
 
 class Process:
