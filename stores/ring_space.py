@@ -6,11 +6,12 @@ Cleaning copies the live records at the beginning of the log forward, to its end
 begin with any record, also in the middle of a group: the part of the group before it was copied forward, durably.
 
 Room is *short* when the engine refuses messages, or will refuse them after a few more groups, though the file may grow up to
-its bound. Messages that selectors would bring count as those that are published: `Demand` says how much room they want. Then
-the log is cleaned as soon as a sixteenth of the file, and half a segment, is dead: at worst, in a full store, 16 bytes are
-copied for one that is gained. If room is short only because the file has not grown yet, it grows while less than half of the
-log is dead; else the log is cleaned: the bytes copied forward are then at most as many as the bytes gained. The store has to
-know how many bytes are live for this: the engine says so in its `Demand`. That number may be too low; `carried_bytes` tells.
+its bound. Messages that selectors would bring count as those that are published, if a clean log has the room that they want
+(`Demand` says how much). Then the log is cleaned as soon as a sixteenth of the file, and half a segment, is dead: at worst, in
+a full store, 16 bytes are copied for one that is gained. If room is short only because the file has not grown yet, it grows
+while less than half of the log is dead; else the log is cleaned: the bytes copied forward are then at most as many as the bytes
+gained. The store has to know how many bytes are live for this: the engine says so in its `Demand`. That number may be too low;
+`carried_bytes` tells.
 
 A log that is three quarters dead is cleaned without need, as it goes on: so the file shrinks behind a backlog that was worked
 off, and opens faster. When the file cannot double any more, half is enough: the store refuses no room that it could have.
@@ -210,9 +211,11 @@ class RingSpace(RingReader):
         return max(self._segments.capacity >> 4, min(2 * self._last, self._segments.capacity))
 
     def _is_short(self, demand: Demand, growable: int) -> bool:
-        """Whether the engine refuses messages for lack of room, or soon will, though the file may grow by so many slots."""
-        wanted = max(demand.wanted_bytes, demand.refused_bytes, self.kept_bytes + 4 * demand.largest_bytes + self._ahead())
-        return self._spare(growable, self._given - self._segments.begin) < wanted
+        """Whether the engine refuses messages for lack of room, or soon will, though the file may grow by so many slots. Messages
+        that selectors would bring do not count as long as there would be no room for them in a clean log: they may wait long."""
+        spare, dead = self._spare(growable, self._given - self._segments.begin), self.end - self._given - demand.live_bytes
+        wanted = max(demand.wanted_bytes, self.kept_bytes + 4 * demand.largest_bytes + self._ahead())
+        return spare < wanted or spare < demand.refused_bytes <= spare + dead
 
     def _is_low(self, demand: Demand) -> bool:
         """Whether the slots that there are hardly take the next few groups."""

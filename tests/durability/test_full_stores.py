@@ -249,3 +249,29 @@ def test_a_log_is_cleaned_for_a_move_as_for_a_publish(tmp_path, seed):
             with pytest.raises(StoreFull):
                 work.publish("larger", bytes(large + 8_192))
             assert upstream.ready == 1
+
+
+def test_a_message_that_finds_no_room_in_a_clean_log_has_it_cleaned_no_more_often(tmp_path):
+    """It may wait for long. Until there can be room for it, the ring copies as many bytes forward as without it."""
+    copied = []
+    for large in (None, 120_000):
+        with Engine() as engine:
+            engine.create_store("s", "ring", path=tmp_path / f"{large}", segment_bytes=SEGMENT, min_bytes=0,
+                                max_bytes=16 * SEGMENT, durability="process")
+            kept, work = engine.create_queue("kept", store="s"), engine.create_queue("work", store="s")
+            upstream = engine.create_queue("upstream")
+            engine.create_selector("upstream", when=always, do=move_to("work"), credit=INFINITE)
+            engine.publish_many("kept", [("x", bytes(1_000))] * 250)
+            if large is not None:
+                upstream.publish("large", bytes(large))
+            for _ in range(150):
+                work.purge()
+                engine.publish_many("work", [("x", bytes(1_000))] * 20)
+            assert upstream.ready == (large is not None)
+            [committer] = engine._committers()
+            copied.append(committer._port.demand(0).carried_bytes)
+            kept.purge()
+            work.purge()
+            engine.sync()
+            assert upstream.ready == 0
+    assert copied[0] == copied[1] > 0
