@@ -135,3 +135,50 @@ def test_a_message_of_the_history_stays_there_while_its_copy_is_late(kind, folde
         commit(engine, "a")
         engine.check()
         assert after_crash(kind, folder, tmp_path, ("kept", "b")) == {"kept": ["one"], "b": ["one"]}
+
+
+@pytest.fixture
+def expiring(kind, folder):
+    """An engine in which messages that expire in queue a go on, by way of RAM, to another queue of the same store."""
+    with Engine() as engine:
+        make_stores(engine, kind, folder)
+        engine.create_queue("a", store="a", dead_letter="expired")
+        engine.create_queue("b", store="b")
+        engine.create_queue("later", store="a")
+        engine.create_queue("expired")
+        yield engine, folder
+
+
+def publish_expiring(engine):
+    """A message that expires before it is routed."""
+    with engine.building():
+        engine.publish("a", "two", ttl=0)
+
+
+def test_what_expired_unrouted_is_gone_when_all_before_it_is_durable(expiring, kind, tmp_path):
+    """The end of the one before it waits for another store, and so does its own."""
+    engine, folder = expiring
+    engine.create_selector("a", when=always, do=copy_to("b"), credit=INFINITE)
+    engine.create_selector("expired", when=always, do=move_to("later"), credit=1)
+    engine.publish("a", "one")
+    publish_expiring(engine)
+    commit(engine, "a")
+    engine.check()
+    after = after_crash(kind, folder, tmp_path, ("a", "b", "later"))
+    assert (after["b"], after["later"]) == ([], ["two"]) and "one" in after["a"]
+    engine.sync()
+    engine.check()
+    assert after_crash(kind, folder, tmp_path, ("a", "b", "later")) == {"a": [], "b": ["one"], "later": ["two"]}
+
+
+def test_what_expired_unrouted_is_gone_when_its_copies_are_durable(expiring, kind, tmp_path):
+    engine, folder = expiring
+    engine.create_selector("expired", when=always, do=copy_to("b"), credit=INFINITE)
+    engine.create_selector("expired", when=always, do=move_to("later"), credit=1)
+    publish_expiring(engine)
+    commit(engine, "a")
+    engine.check()
+    assert after_crash(kind, folder, tmp_path, ("a", "b", "later")) == {"a": ["two"], "b": [], "later": ["two"]}
+    engine.sync()
+    engine.check()
+    assert after_crash(kind, folder, tmp_path, ("a", "b", "later")) == {"a": [], "b": ["two"], "later": ["two"]}

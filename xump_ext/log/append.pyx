@@ -22,7 +22,7 @@ from xump_ext.log.fences cimport end_is_held, end_waits, fence_push, fences_need
 from xump_ext.log.live_sizes cimport live_add, live_remove
 from xump_ext.log.marks cimport Owner, owner_mark, owner_of
 from xump_ext.log.meta cimport map_leave
-from xump_ext.log.owners cimport copies_awaited, owners_leave
+from xump_ext.log.owners cimport hidden_when, owners_leave
 from xump_ext.log.seen cimport seen_leave
 from xump_ext.log.writer cimport (
     charge_of, enter_bytes, buffer_reserve, entry_charge, flags_made, gone_record, has_texts, is_timed, made_bytes,
@@ -34,7 +34,7 @@ from xump_ext.message.headers cimport (
     WITH_ANNEX, annex_bytes, annex_of, correlation_of, expires_of, headers_of, raw_text_of,
 )
 from xump_ext.records.kinds cimport (
-    COPIES_AWAITED, DOUBTFUL, ENTER, GONE, NO_TEXT, NOT_HIDING, OPTION_DROP_OLDEST, OPTION_DROP_TO_FIT,
+    DOUBTFUL, ENTER, GONE, NO_TEXT, NOT_HIDING, OPTION_DROP_OLDEST, OPTION_DROP_TO_FIT,
     OPTION_KEEP_UNMATCHED, OPTION_STAGED, QUEUE, RECORD_AUTO_DELETE, RECORD_COPIED, RECORD_DEAD_ENTRY, RECORD_EXACT,
     RECORD_HISTORIC, RECORD_MARKED, RECORD_RARE, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_TIMED, RECORD_UNROUTED,
     RECORD_UPSTREAM_FAILED, SETTLE, STATE, head_t, queue_record_t, rare_t, state_record_t, timed_t,
@@ -91,8 +91,8 @@ cdef int log_enter(entry_t* entry) except -1:
     touch(entry.queue)
     if origin_found(store, entry.parent, &found):
         entry.flags |= LINKED | (FOREIGN if found.origin_store or found.foreign else 0)
-        if found.foreign & NOT_HIDING and copies_awaited(store, entry.parent):
-            found.foreign |= COPIES_AWAITED
+        if found.foreign & NOT_HIDING:
+            found.foreign = <uint16_t> hidden_when(store, entry.parent)
     if entry.extra != NULL and entry.extra.delayed_until != NEVER:
         entry.flags |= TIMED
     length = made_bytes(entry)

@@ -16,9 +16,11 @@ from libc.stdint cimport uint16_t, uintptr_t
 
 from xump_ext.log.fences cimport end_is_held, end_waits, fence_push, log_late, log_mark, settle_or_fence
 from xump_ext.log.live_sizes cimport live_remove
-from xump_ext.log.marks cimport Owner, Owners, owner_new, owner_of, owner_told
+from xump_ext.log.marks cimport Owner, Owners, entry_says, owner_new, owner_of, owner_told
 from xump_ext.log.writer cimport settle_record, store_queue, touch, went_to
-from xump_ext.records.kinds cimport MARK, RECORD_COPIED, RECORD_MARKED, RECORD_REDELIVERED, SETTLE
+from xump_ext.records.kinds cimport (
+    COPIES_AWAITED, DOUBTFUL, MARK, NOT_HIDING, RECORD_COPIED, RECORD_MARKED, RECORD_REDELIVERED, RECORD_UNROUTED, SETTLE,
+)
 from xump_ext.state.constants cimport FOREIGN, OWNED, REDELIVERED, SHADOW, STAINED
 from xump_ext.state.extra cimport extra_of
 from xump_ext.state.graph cimport fence_t
@@ -97,22 +99,20 @@ cdef int claim_take(engine_t* engine, entry_t* entry) except -1:
     return 0
 
 
-cdef bint copies_awaited(store_t* store, entry_t* parent) except -1:
+cdef int hidden_when(store_t* store, entry_t* parent) except -1:
     cdef queue_t* queue = NULL
     cdef uint64_t id = 0
     cdef entry_t* entry = durable_behind(parent, &queue, &id)
-    if not is_copied_late(queue, id):
-        return False
+    cdef int says = entry_says(entry) if entry.queue.durable else owner_of(entry).says
+    if says & RECORD_COPIED or not (says & RECORD_UNROUTED or is_copied_late(queue, id)):
+        return DOUBTFUL | NOT_HIDING
     if entry.queue.durable:
-        if extra_of(entry).copied:      # while a MARK of it waits it has an extra
-            return False
+        extra_of(entry)                 # while a MARK of it waits it has one
         entry.flags |= STAINED
     else:
-        if owner_of(entry).says & RECORD_COPIED:
-            return False
         owner_of(entry).stained = True
     fence_push(store, MARK, queue.number, id, 0, RECORD_COPIED)
-    return True
+    return DOUBTFUL | COPIES_AWAITED | (0 if says & RECORD_UNROUTED else NOT_HIDING)
 
 
 cdef int passes_through(engine_t* engine, entry_t* entry, entry_t* parent) except -1:

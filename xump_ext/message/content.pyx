@@ -113,7 +113,8 @@ cdef content_t* content_of_buffers(
         content = content_alloc(<PyObject*> address, <PyObject*> whole, header_count, header_bytes, 0, has_trailer)
     else:
         content = content_alloc(<PyObject*> address, NULL, header_count, header_bytes, body_bytes, has_trailer)
-        memcpy(<char*> headers_of(content) + header_bytes, body, body_bytes)
+        if body_bytes:      # there may be no body
+            memcpy(<char*> headers_of(content) + header_bytes, body, body_bytes)
     if parts != NULL:
         parts_fill(content, parts)
     return content
