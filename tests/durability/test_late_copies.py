@@ -182,3 +182,32 @@ def test_what_expired_unrouted_is_gone_when_its_copies_are_durable(expiring, kin
     engine.sync()
     engine.check()
     assert after_crash(kind, folder, tmp_path, ("a", "b", "later")) == {"a": [], "b": ["two"], "later": ["two"]}
+
+
+def test_a_second_replay_is_awaited_as_the_first_was(kind, folder, tmp_path):
+    """The message went on within its store after the first one, and was taken back; it does so again after the second."""
+    with Engine() as engine:
+        make(engine, kind, folder)
+        engine.create_queue("later", store="a")
+        engine.create_selector("a", when=always, do=deliver("worker"), credit=1)
+        engine.publish_many("a", [("held", b""), ("one", b"")])
+        engine.sync()
+
+        def replay_and_move():
+            copies = engine.create_selector("a", when=always, do=copy_to("b"), start="head", credit=INFINITE)
+            return copies, engine.create_selector("a", when=always, do=move_to("later"), credit=1)
+
+        for selector in replay_and_move():
+            engine.sync()
+            selector.delete()
+        engine.sync()
+        replay_and_move()
+        engine.check()
+        commit(engine, "a")
+        engine.check()
+        assert engine.queues["b"].ready == 4
+        assert after_crash(kind, folder, tmp_path, ("a", "b", "later")) == {
+            "a": ["held", "one"], "b": ["held", "one"], "later": ["one"]}
+        engine.sync()
+        assert after_crash(kind, folder, tmp_path, ("a", "b", "later")) == {
+            "a": ["held"], "b": ["held", "one"] * 2, "later": ["one"]}

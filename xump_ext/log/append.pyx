@@ -22,7 +22,7 @@ from xump_ext.log.fences cimport end_is_held, end_waits, fence_push, fences_need
 from xump_ext.log.live_sizes cimport live_add, live_remove
 from xump_ext.log.marks cimport Owner, owner_mark, owner_of
 from xump_ext.log.meta cimport map_leave
-from xump_ext.log.owners cimport hidden_when, owners_leave
+from xump_ext.log.owners cimport hides_when, owners_leave
 from xump_ext.log.seen cimport seen_leave
 from xump_ext.log.writer cimport (
     charge_of, enter_bytes, buffer_reserve, entry_charge, flags_made, gone_record, has_texts, is_timed, made_bytes,
@@ -92,7 +92,7 @@ cdef int log_enter(entry_t* entry) except -1:
     if origin_found(store, entry.parent, &found):
         entry.flags |= LINKED | (FOREIGN if found.origin_store or found.foreign else 0)
         if found.foreign & NOT_HIDING:
-            found.foreign = <uint16_t> hidden_when(store, entry.parent)
+            found.foreign = <uint16_t> hides_when(entry)
     if entry.extra != NULL and entry.extra.delayed_until != NEVER:
         entry.flags |= TIMED
     length = made_bytes(entry)

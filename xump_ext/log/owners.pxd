@@ -23,11 +23,10 @@ cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -
 cdef int gone_note(engine_t* engine, entry_t* entry) except -1
 # The store that holds the durable message behind an entry: the entry itself, one upstream, or its owner; NULL: none does.
 cdef store_t* store_behind(const entry_t* entry) except? NULL
-# The end of a message of this store waits, and what enters now came from it: what has to be known of that origin before it is
-# hidden after a crash, as `foreign` of an ENTER. Until then its copies may be missing in another store, and are made again. Most
-# often it has to be routed. A MARK says COPIED where that is not enough, since it has late copies, or cannot be, since it ended
-# before it was routed.
-cdef int hidden_when(store_t* store, entry_t* parent) except -1
+# The end of the origin of this entry, which enters the same store, waits: when the entry hides it after a crash, as `foreign` of
+# an ENTER. Until then copies of the origin may be missing in another store, and are made again. Most often it has to be routed. A
+# MARK of the entry says COPIED where that is not enough, since there are late copies, or cannot be, since it ended unrouted.
+cdef int hides_when(entry_t* entry) except -1
 # `entry`, out of its queue, ends for good; what it becomes has `parent` upstream. Where another store holds the message upstream,
 # its end there waits for what the store of `entry` has of it: copies, perhaps.
 cdef int passes_through(engine_t* engine, entry_t* entry, entry_t* parent) except -1

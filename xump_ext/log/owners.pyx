@@ -99,20 +99,17 @@ cdef int claim_take(engine_t* engine, entry_t* entry) except -1:
     return 0
 
 
-cdef int hidden_when(store_t* store, entry_t* parent) except -1:
+cdef int hides_when(entry_t* entry) except -1:
     cdef queue_t* queue = NULL
     cdef uint64_t id = 0
-    cdef entry_t* entry = durable_behind(parent, &queue, &id)
-    cdef int says = entry_says(entry) if entry.queue.durable else owner_of(entry).says
-    if says & RECORD_COPIED or not (says & RECORD_UNROUTED or is_copied_late(queue, id)):
+    cdef entry_t* origin = durable_behind(entry.parent, &queue, &id)
+    cdef bint unrouted = (entry_says(origin) if origin.queue.durable else owner_of(origin).says) & RECORD_UNROUTED
+    if not unrouted and not is_copied_late(queue, id):
         return DOUBTFUL | NOT_HIDING
-    if entry.queue.durable:
-        extra_of(entry)                 # while a MARK of it waits it has one
-        entry.flags |= STAINED
-    else:
-        owner_of(entry).stained = True
-    fence_push(store, MARK, queue.number, id, 0, RECORD_COPIED)
-    return DOUBTFUL | COPIES_AWAITED | (0 if says & RECORD_UNROUTED else NOT_HIDING)
+    extra_of(entry)                 # while a MARK of it waits it has one
+    entry.flags |= STAINED
+    fence_push(entry.queue.store, MARK, entry.queue.number, entry.id, 0, RECORD_COPIED)
+    return DOUBTFUL | COPIES_AWAITED | (0 if unrouted else NOT_HIDING)
 
 
 cdef int passes_through(engine_t* engine, entry_t* entry, entry_t* parent) except -1:

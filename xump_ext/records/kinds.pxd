@@ -67,7 +67,7 @@ store, and so is any selection of records that leaves out what later records und
     86  foreign u16       its origin, or what it is a COPY of, is of this store, and
                             1: came from another one, or may come again after a crash, since copies of it went to another one
                             3: and these copies may be missing there: its origin is hidden only if that is routed
-                            4 more, or instead of 2: … only if it is COPIED
+                            4 more, or instead of 2: … only if a MARK of this entry says COPIED
     with the flag TIMED, behind that:
      0  expires i64       of the message itself; the highest number: never
      8  due i64           the end of the delay that it entered with; the highest number: it had none
@@ -94,8 +94,8 @@ store, and so is any selection of records that leaves out what later records und
 **What is routed.** Below the frontier of the STATE messages are routed, and their copies made. Some go out of turn: they are
 delayed, or no selector matches them, or your program took one by hand. Such a message says so for itself: it has a `due`, or the
 flag UNROUTED, until a MARK says ROUTED. One that has a `due` and no MARK is still delayed. Copies of a message that was routed
-before, by a replay or by a queue in RAM where it went, are late: where an origin has to be hidden in spite of them, a MARK says
-COPIED when they are durable in the other store. So it does for an origin that expired in its queue, and will never be ROUTED.
+before, by a replay or by a queue in RAM where it went, are late: where an origin has to be hidden in spite of them, a MARK of the
+entry that hides it says COPIED when they are durable in the other store. So it does where the origin ended unrouted.
 
 **One MARK stands for all.** A store that finds records by key keeps the last MARK of a message only, so each MARK says all that
 there is to say. In a log they may come in another order than they were written: a MARK takes nothing back.

@@ -366,8 +366,8 @@ cdef class Recovery:
             if origin.child_queue in self.found and origin.queue in self.found:
                 child = index_get(&self.recovered(origin.child_queue).index, origin.child_id)
                 entry = index_get(&self.recovered(origin.queue).index, origin.id)
-                if child != NULL and child.state != HISTORY and entry != NULL and entry.state != HISTORY and has_its_copies(
-                        entry, self.recovered(origin.queue), origin.waits):
+                if child != NULL and child.state != HISTORY and entry != NULL and entry.state != HISTORY and hides(
+                        child, origin.waits, entry, self.recovered(origin.queue)):
                     found[origin.queue, origin.id] = origin.child_queue, origin.child_id
         self.check_origins(found)
         return list(found)
@@ -516,11 +516,11 @@ cdef object none_if_unlimited(uint64_t limit):
     return None if limit == UNLIMITED else limit
 
 
-cdef bint has_its_copies(const entry_t* entry, const recovered_t* queue, int foreign) noexcept:
-    """Whether other stores have the copies of an origin, as far as what it became (`foreign`) had to wait for that."""
+cdef bint hides(const entry_t* entry, int foreign, const entry_t* origin, const recovered_t* queue) noexcept:
+    """Whether an entry hides its origin: other stores have the copies of that, as far as `foreign` says that there may be any."""
     if foreign & COPIES_AWAITED and (entry.extra == NULL or not entry.extra.copied):
         return False
-    return not foreign & NOT_HIDING or was_routed(entry, queue)
+    return not foreign & NOT_HIDING or was_routed(origin, queue)
 
 
 cdef bint was_routed(const entry_t* entry, const recovered_t* queue) noexcept:
