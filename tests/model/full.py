@@ -90,6 +90,7 @@ class FullWorld(World):
         while not self.hearing.has_heard_all():
             self.engine.sync()          # what was written says which message entered
         self.wait_for_threads()
+        self.ahead = 0
         told = self.model.told = self.hearing.told(error, result, self.refused_publishers(result))
         told.live, told.had_lines = self.live, self.has_lines()
         told.newly = [place for place, _ in self.hearing.newly]

@@ -4,7 +4,7 @@ import pytest
 
 from tests.rules.seen import addresses, stats, taken, worker
 from xump import INFINITE, always, copy_to, deliver, discard, field, match, move_to, overflow
-from xump.errors import StaleDelivery
+from xump.errors import QueueFull, StaleDelivery
 
 
 def selectors(engine):
@@ -296,3 +296,18 @@ def test_a_selector_that_wants_nothing_for_a_while_leaves_its_line_in_a_building
         what(engine, first)
         assert (first.blocked, second.blocked) == (False, True)
     assert addresses(engine, "target") == ["z"]
+
+
+# ---- creating a selector that is refused
+
+def test_a_refused_replay_leaves_what_no_selector_matches_as_it_was(engine):
+    """The selector that was to replay matched it for an instant."""
+    engine.create_queue("q", unmatched="keep")
+    engine.create_queue("full", limit=1)
+    engine.publish("full", "first")
+    fill(engine, "q", "one", "two")
+    before = stats(engine, "q")
+    with pytest.raises(QueueFull, match="no room for"):
+        engine.create_selector("q", when=always, do=copy_to("full"), start="head")
+    engine.check()
+    assert stats(engine, "q") == before and addresses(engine, "q") == ["one", "two"]

@@ -291,6 +291,7 @@ cdef class Core(EngineReading):
                 handle.source.queue.auto_delete = False
                 selector_delete(&self.e, selector, self._selectors, self.spare_slots, True)
                 handle.source.queue.auto_delete = auto_delete
+                go_on(&self.e)          # what no selector matched was to be tried again
                 raise
             go_on(&self.e)
         finally:
