@@ -305,9 +305,10 @@ def test_a_refused_replay_leaves_what_no_selector_matches_as_it_was(engine):
     engine.create_queue("q", unmatched="keep")
     engine.create_queue("full", limit=1)
     engine.publish("full", "first")
-    fill(engine, "q", "one", "two")
+    engine.create_selector("q", when=match("eq", "one"), do=deliver("worker"), credit=1)
+    fill(engine, "q", "one", "two", "three")
     before = stats(engine, "q")
     with pytest.raises(QueueFull, match="no room for"):
         engine.create_selector("q", when=always, do=copy_to("full"), start="head")
     engine.check()
-    assert stats(engine, "q") == before and addresses(engine, "q") == ["one", "two"]
+    assert stats(engine, "q") == before and addresses(engine, "q") == ["one", "two", "three"]
