@@ -1,10 +1,15 @@
 """A late copy, of a message that the frontier has passed, is durable before the end of that message: after any crash it is in one
 of the two stores."""
 
+import shutil
+
+import lmdb
 import pytest
 
 from tests.durability.two_stores import commit, crashed, make_stores
 from xump import INFINITE, Engine, always, copy_to, deliver, move_to
+from xump.stores.lmdb import LmdbStore
+from xump_ext.records import kinds
 
 
 def make(engine, kind, folder):
@@ -211,3 +216,27 @@ def test_a_second_replay_is_awaited_as_the_first_was(kind, folder, tmp_path):
         engine.sync()
         assert after_crash(kind, folder, tmp_path, ("a", "b", "later")) == {
             "a": ["held"], "b": ["held", "one"] * 2, "later": ["one"]}
+
+
+@pytest.mark.parametrize("kind", ["lmdb"])
+def test_a_repair_says_again_what_hides_an_origin(expiring, kind, tmp_path):
+    """It marks the messages of a queue whose STATE is damaged, and a new MARK takes the place of the one before."""
+    engine, folder = expiring
+    engine.create_selector("expired", when=always, do=copy_to("b"), credit=INFINITE)
+    engine.create_selector("expired", when=always, do=move_to("later"), credit=1)
+    publish_expiring(engine)
+    engine.sync()
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    with lmdb.open(str(copy / "a"), readonly=True, lock=False) as environment, environment.begin() as transaction:
+        _, state = [(key, value) for key, value in transaction.cursor() if key[0] == kinds.KEY_OF_KIND[kinds.STATE]][-1]
+    file = copy / "a" / "data.mdb"
+    file.write_bytes(file.read_bytes().replace(state, bytes([state[0] ^ 1]) + state[1:]))
+    assert LmdbStore.repair(str(copy / "a")).damage
+    with Engine() as again:
+        for name in ("a", "b"):
+            again.create_store(name, kind, path=copy / name)
+        again.check()
+        assert again.queues["a"].ready == 0
+        again.queues["later"].release()
+        assert again.get("later").redelivered

@@ -5,6 +5,7 @@ import pika
 import pytest
 
 import xump
+from benchmarks.ports import free_port
 from tests.sql.conftest import count
 from xump.broker import Broker
 from xump.sql import Outbox
@@ -277,7 +278,6 @@ def test_what_went_before_the_broker_went_away_counts_as_sent(database, channel,
 
 def test_a_broker_that_is_not_there_is_waited_for(sqlite_url, made):
     from tests.sql.conftest import engine_of
-    from benchmarks.ports import free_port
 
     database = engine_of(sqlite_url)
     outbox = Outbox()

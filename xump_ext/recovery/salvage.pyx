@@ -11,15 +11,14 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from xump_ext.log.journal cimport Journal
+from xump_ext.log.marks cimport entry_says
 from xump_ext.records.kinds cimport (
-    MAGIC, MARK, NO_TEXT, OPTION_STAGED, QUEUE, RECORD_EXACT, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED, enter_record_t,
-    mark_record_t, queue_record_t,
+    MAGIC, MARK, NO_TEXT, OPTION_STAGED, QUEUE, RECORD_EXACT, RECORD_REDELIVERED, enter_record_t, mark_record_t, queue_record_t,
 )
 from xump_ext.records.record cimport head_crc, incarnation_new, name_of, padded
 from xump_ext.recovery.log_reader cimport Recovered, Recovery, recovered_t
 from xump_ext.state.constants cimport (
-    DEAD_ENTRY, DEDUP_LIMIT_DEFAULT, HISTORY, LOGGED_NOTHING, LOGGED_ROUTED, NEVER, REASON_COUNT, REDELIVERED, STAINED,
-    UNLIMITED,
+    DEAD_ENTRY, DEDUP_LIMIT_DEFAULT, HISTORY, NEVER, REASON_COUNT, REDELIVERED, STAINED, UNLIMITED,
 )
 from xump_ext.state.graph cimport entry_t
 from xump_ext.state.index cimport index_from, index_get
@@ -132,7 +131,7 @@ cdef class Salvage(Recovery):
                     record.head.queue = number
                     record.head.id = entry.id
                     record.head.position = position
-                    record.head.flags = RECORD_REDELIVERED | said_flags(entry)
+                    record.head.flags = RECORD_REDELIVERED | entry_says(entry)     # all that the MARK before said, too
                     record.delivery_count = max(entry.delivery_count, <uint16_t> 1)
                     record.head.crc = head_crc(&record.head, self.journal.store.salt)
                     made.append((number, entry.id, PyBytes_FromStringAndSize(<const char*> &record, sizeof(record))))
@@ -172,13 +171,6 @@ cdef class Salvage(Recovery):
             over = history - min(history, properties["history_limit"])
             return Remains(name, found.count - hidden - over, history - over, doubtful, lost, exact)
         return Remains(name, found.count - hidden, history, doubtful, lost, exact)
-
-
-cdef int said_flags(const entry_t* entry) noexcept:
-    """A new MARK takes the place of the one before, so it says again whether the message is routed."""
-    if entry.extra == NULL or entry.extra.logged == LOGGED_NOTHING:
-        return 0
-    return RECORD_ROUTED if entry.extra.logged == LOGGED_ROUTED else RECORD_UNROUTED
 
 
 def queue_record(uint32_t number, uint64_t position, uint32_t salt, bint adopted=False):

@@ -122,7 +122,7 @@ cdef struct extra_t:        # of an entry: moments at which something happens to
     uint8_t standing        # in its group: GROUP_NONE ..
     uint8_t logged          # whether it is routed, as its log says: LOGGED_NOTHING ..
     uint8_t keyless         # its queue goes by keys, and it has none
-    uint8_t copied          # a MARK says that copies which had to be awaited are durable in another store
+    uint8_t copied          # a MARK says that copies of its origin, which had to be awaited, are durable elsewhere
     int64_t expires         # it may not be handed out after that: by the message or by its queue's ttl; NEVER
     group_t* group          # of its key, in a queue that goes by keys; NULL: it is in none
     moment_t ended          # of a delay
