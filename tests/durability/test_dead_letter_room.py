@@ -131,6 +131,27 @@ def test_what_expires_waits_for_room(small, clock, through):
     assert engine.stats()["queues"]["q"]["dropped"] == {}
 
 
+@pytest.mark.parametrize("histories", [(2, None), (None, 2)], ids=str)
+def test_what_expires_again_is_dead_lettered_again(tmp_path, clock, histories):
+    """Two queues are each other's dead letter queue, and the store fills with their history. A letter that found room in a run
+    that the store began has waited when it expires, though no call brings a message meanwhile: it is not dropped."""
+    with Engine(clock=clock) as engine:
+        engine.create_store("s", "lmdb", path=tmp_path / "s", durability="sync", **SMALL["lmdb"])
+        for name, to, history in zip(("a", "b"), ("b", "a"), histories, strict=True):
+            engine.create_queue(name, store="s", ttl=60, dead_letter=to, history_limit=history)
+        sizes = [40_000, 12_000, 12_000, 4_000, 70_000, 4_000, 40_000, 70_000, 4_000, 12_000, 70_000, 12_000]
+        for size in sizes:
+            engine.publish("a", "x", bytes(size))
+        for _ in range(8):
+            clock.tick(61)
+            for _ in range(3):
+                engine.tick()
+                engine.check()
+            queues = engine.queues.values()
+            assert sum(queue.ready + queue.delayed for queue in queues) == len(sizes)
+        assert any(queue.delayed for queue in queues), "all found room"
+
+
 def test_a_deleted_store_is_not_asked_for_room(small, tmp_path, clock):
     """Its messages waited for room; another store has none either, for a transaction without dead letters."""
     engine, size = small

@@ -85,6 +85,7 @@ class ModelEngine:
         self.request_count = 0
         self.now = 0                    # by the clock, in this call or moment
         self.time = TIME_MIN            # the highest time that there was: what is due is judged by it
+        self.room_run = 0               # of the first entry of this run, if room began it
         self.room_start = 0             # sequence of the first entry of the runs that room in stores began …
         self.room_end = -1              # … and of the last one
         self.depth = 0                  # of building blocks
@@ -384,6 +385,7 @@ class ModelEngine:
         self.told.now = limits
         self.now = self.time
         self.calls += 1
+        self.room_run = self.sequence + 1
         if self.sequence == self.room_end:      # nothing came since the last one: they are one run (decision 303)
             routing.wake_up(self, self.room_start)
         else:

@@ -22,7 +22,7 @@ def dead_letter(engine, entry, reason, detail=None, or_keep=False):
     entry.never_due = entry.state == "delayed" and not entry.retrying
     entry.state = "leaving"
     target, namer = to_own(engine, queue) if reason == "overflow" else dead_letter_of(engine, entry)
-    if entry.dead or (reason == "expired" and message.hops >= engine.hop_limit):
+    if is_fresh(engine, entry, reason) or (reason == "expired" and message.hops >= engine.hop_limit):
         target = None
     hops = message.hops
     if reason in REFUSED:
@@ -41,6 +41,11 @@ def dead_letter(engine, entry, reason, detail=None, or_keep=False):
         count(queue.dropped, reason)
         tell_end(entry, reason, False)
         books.pay_supplier(engine, entry)
+
+
+def is_fresh(engine, entry, reason):
+    """Dead-lettered before it has waited. What expires has, unless it came in this very run."""
+    return entry.dead and (reason != "expired" or entry.sequence >= engine.room_run)
 
 
 def expire(engine, entry):
@@ -87,7 +92,7 @@ def lacks_room(engine, entry, reason):
 def room_for(engine, entry, reason):
     """The dead letter queue for which a store must have room, and the queue that names it; None: none must."""
     target, namer = dead_letter_of(engine, entry)
-    if entry.dead or target is None or (reason == "expired" and entry.message.hops >= engine.hop_limit) or (
+    if is_fresh(engine, entry, reason) or target is None or (reason == "expired" and entry.message.hops >= engine.hop_limit) or (
             target.durable and not is_below_limit(engine, target) and not drops(target)):
         target = None
     return target, namer

@@ -233,6 +233,7 @@ cdef class EngineStores(EngineLock):
         and so on: these runs are one, until another call brings a message. So a message that goes in a circle comes to its
         end (decision 303)."""
         if self.e.building == 0:
+            self.e.room_run = self.e.run_start
             if self.e.run_start == self.room_end:
                 self.e.run_start = self.room_start
             self.room_start = self.e.run_start

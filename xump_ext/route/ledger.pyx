@@ -24,7 +24,7 @@ from xump_ext.route.letters cimport (
 )
 from xump_ext.route.offering cimport next_waiter, offer_under, rotate
 from xump_ext.route.ready cimport delay, detach_ready, expiry_set, leave_ready
-from xump_ext.route.settling cimport DROPPED, PROCESSED, clamp, copy_nack, end, hops_of, is_fresh, nacked, settle
+from xump_ext.route.settling cimport DROPPED, PROCESSED, clamp, copy_nack, end, ends_fresh, hops_of, is_fresh, nacked, settle
 from xump_ext.select.credit cimport overflow_has_room, overflow_takes, room_made, room_taken, waiter_leave
 from xump_ext.select.groups cimport group_enter, group_hold
 from xump_ext.select.unrouted cimport apart_add, backlog_apart
@@ -383,7 +383,7 @@ cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail
     cdef tally_t* tally = NULL if visited == NULL or is_fresh(engine, entry) else visited.tally
     to.namer = queue
     to.queue = letters = own_dead_letter(queue) if reason == REASON_OVERFLOW else dead_letter_of(engine, entry, &to.namer)
-    if letters != NULL and not is_fresh(engine, entry) and (reason != REASON_EXPIRED or hops < engine.hop_limit):
+    if letters != NULL and not ends_fresh(engine, entry, reason) and (reason != REASON_EXPIRED or hops < engine.hop_limit):
         barred = letter_bars(&to)
         content = letter_made(
             engine, &to, content_at(entry), (<object> queue.handle).name, reason, detail, entry, barred)

@@ -17,7 +17,7 @@ from xump_ext.log.journal cimport Journal
 from xump_ext.log.owners cimport store_behind
 from xump_ext.log.room cimport COMES_IN, ENDS, letter_bytes, letters_promise, letters_want, store_takes_letters
 from xump_ext.route.letters cimport dead_letter_of
-from xump_ext.route.settling cimport hops_of, is_fresh
+from xump_ext.route.settling cimport ends_fresh, hops_of
 from xump_ext.state.constants cimport REASON_EXPIRED, REASON_REJECTED
 from xump_ext.state.graph cimport queue_t
 from xump_ext.state.lazy_content cimport content_at
@@ -56,7 +56,7 @@ cdef store_t* letter_store(engine_t* engine, entry_t* entry, int reason, int* st
     if engine.store_count == 0:
         return NULL
     letters = dead_letter_of(engine, entry, &namer)
-    if letters == NULL or not (letters.durable or letters.transit) or is_fresh(engine, entry) or (
+    if letters == NULL or not (letters.durable or letters.transit) or ends_fresh(engine, entry, reason) or (
             letters.durable and letters.ready >= letters.limit and not drops(letters)) or (
             reason == REASON_EXPIRED and hops_of(engine, entry) >= engine.hop_limit):
         return NULL             # it goes nowhere, or its queue's limit decides

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from xump_ext.select.credit cimport selector_wake
-from xump_ext.state.constants cimport DEAD_ENTRY, DEAD_IN_RUN
+from xump_ext.state.constants cimport DEAD_ENTRY, DEAD_IN_RUN, REASON_EXPIRED
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t, selector_t
 
 cdef enum:
@@ -23,6 +23,11 @@ cdef dict counts_by_reason(const uint64_t* counts)
 cdef inline bint is_fresh(const engine_t* engine, const entry_t* entry) noexcept:
     """Whether the message was dead-lettered and has not waited anywhere since (rule 12)."""
     return entry.flags & DEAD_IN_RUN and entry.sequence >= engine.run_start
+
+cdef inline bint ends_fresh(const engine_t* engine, const entry_t* entry, int reason) noexcept:
+    """The same for a message that ends for a reason. What expires has waited, unless it came in this very run: its time went by,
+    and the hops that it keeps bound that. So runs that room began are not one run here (decision 303)."""
+    return is_fresh(engine, entry) and (reason != REASON_EXPIRED or entry.sequence >= engine.room_run)
 
 cdef inline uint32_t hops_of(const engine_t* engine, const entry_t* entry) noexcept:
     """The hops of the message; 0 once it has waited in a dead letter queue (rule 12)."""

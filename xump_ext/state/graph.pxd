@@ -557,6 +557,7 @@ cdef struct engine_t:
     uint64_t sequence        # of the newest entry
     uint64_t quiets          # how often a run has ended and left it quiet
     uint64_t run_start       # entries from this sequence on came since the engine was last quiet
+    uint64_t room_run        # as `run_start` of the newest run that room in a store began, where that goes on with earlier ones
     uint64_t served          # how many messages selectors have taken: the clock of the round robin
     uint64_t offered         # the number of the newest offer
     uint64_t nacks           # the number of the last nack
