@@ -17,11 +17,11 @@ FOLDERS = ("benchmarks", "docs", "stores", "tests", "xump", "xump_ext")
 FILES = ("Makefile", "README.md", "pyproject.toml", "setup.py")
 # What has to be compiled anew to count: where the loops are that a call may run.
 COUNTED = (
-    "engine/core", "engine/engine_lock", "engine/queue_edit", "engine/selector_edit", "engine/staging", "log/adopt",
-    "memory/radix", "route/due", "route/entering", "route/gather", "route/ledger", "route/letters", "route/offering",
-    "route/ready", "route/settling", "route/requeue", "route/routing", "select/clause", "select/credit", "select/groups",
-    "select/lanes", "select/plan", "select/waiting", "state/group_line", "state/index", "state/offers", "state/returned_heap",
-    "state/run_queue", "state/schedule", "state/window",
+    "engine/core", "engine/engine_lock", "engine/queue_edit", "engine/selector_edit", "engine/sleepers", "engine/staging",
+    "log/adopt", "memory/radix", "route/due", "route/entering", "route/gather", "route/ledger", "route/letters",
+    "route/offering", "route/ready", "route/settling", "route/requeue", "route/routing", "select/clause", "select/credit",
+    "select/groups", "select/lanes", "select/plan", "select/waiting", "state/group_line", "state/index", "state/offers",
+    "state/returned_heap", "state/run_queue", "state/schedule", "state/window",
 )
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.so")
 

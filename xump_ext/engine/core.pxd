@@ -1,6 +1,6 @@
 """Declarations of `core.pyx`.
 
-`Core` is the last of the eight parts of the engine's class: `reading.pxd` has the seventh.
+`Core` is the last part of the engine's class, after `reading.pxd`.
 """
 
 from xump_ext.engine.handles cimport QueueHandle

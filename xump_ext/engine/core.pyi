@@ -15,7 +15,7 @@ from xump_ext.log.journal import Journal
 from xump_ext.route.replies import Request
 
 class Core(EngineReading):
-    """The compiled base of `xump.Engine`: all eight parts."""
+    """The compiled base of `xump.Engine`: all nine parts."""
 
     _builders: dict[int, int]
     _reopened: list[QueueHandle]

@@ -1,6 +1,6 @@
 """The engine's calls on queues, selectors, credit and deliveries: the last part of its class.
 
-The engine is one class in eight files (`engine_lock.pyx` says why). `Core` is the last part, after `EngineReading` in
+The engine is one class in nine files (`engine_lock.pyx` says why). `Core` is the last part, after `EngineReading` in
 `reading.pyx`. It adds the calls that take and ack deliveries, create and delete queues and selectors, enable, grant and pay,
 hold queues and build, ask and answer, delete messages, and close.
 
@@ -69,7 +69,7 @@ cdef extern from "Python.h":
     PyObject* PyList_GET_ITEM(list items, Py_ssize_t at)
 
 cdef class Core(EngineReading):
-    """The compiled base of `xump.Engine`: all eight parts."""
+    """The compiled base of `xump.Engine`: all nine parts."""
 
     def __cinit__(self, *args, **kwargs):
         self._builders = {}

@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from xump_ext.engine.engine_lock cimport EngineLock
 from xump_ext.engine.handles cimport QueueHandle
+from xump_ext.engine.sleepers cimport EngineSleepers
 from xump_ext.route.offering cimport in_hands
 from xump_ext.state.constants cimport REDELIVERED
 from xump_ext.state.graph cimport engine_t, entry_t, offer_t
@@ -73,6 +74,6 @@ cdef Delivery hand_by_hand(EngineLock core, entry_t* entry)
 cdef Delivery hand_over(EngineLock core, offer_t* offer)
 cdef Delivery next_undelivered(EngineLock core, object destination)
 cdef Delivery next_undelivered_of(EngineLock core, QueueHandle handle)
-cdef int keep_undelivered(EngineLock core, list deliveries) except -1
+cdef int keep_undelivered(EngineSleepers core, list deliveries) except -1
 # Raises unless all are live deliveries of this engine, each given once.
 cdef int check_deliveries(EngineLock core, list deliveries) except -1

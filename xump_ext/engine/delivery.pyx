@@ -504,7 +504,7 @@ cdef Delivery next_undelivered_of(EngineLock core, QueueHandle handle):
     return None
 
 
-cdef int keep_undelivered(EngineLock core, list deliveries) except -1:
+cdef int keep_undelivered(EngineSleepers core, list deliveries) except -1:
     """Keep back deliveries of a call that raised, so that your program did not get them: they go before all others."""
     core.undelivered[:0] = deliveries
     if core.takers == 0:
@@ -566,7 +566,7 @@ cdef class DeliveryIterator:
             ended = True
         finally:
             if not ended and delivery is not None:
-                keep_undelivered(<EngineLock> core, [delivery])
+                keep_undelivered(<EngineSleepers> core, [delivery])
         return delivery
 
     def warn(self):

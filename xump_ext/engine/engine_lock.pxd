@@ -1,6 +1,6 @@
 """Declarations of `engine_lock.pyx`, and the fast way through the engine lock.
 
-`EngineLock` is the first of the eight parts of the engine's class; `stores.pxd` has the second.
+`EngineLock` is the first of the parts of the engine's class; `sleepers.pxd` has the next.
 """
 
 from cpython.object cimport PyObject
@@ -16,7 +16,6 @@ from xump_ext.route.clock cimport now_of, time_of
 from xump_ext.state.constants cimport BUSY, IDLE, TIME_UNREAD
 from xump_ext.state.graph cimport engine_t, queue_t
 from xump_ext.state.schedule cimport schedule_is_due
-from xump_ext.state.sleeper cimport Sleeper
 
 cdef extern from "Python.h":
     Py_ssize_t size_of "PyList_GET_SIZE"(PyObject* items)
@@ -52,16 +51,11 @@ cdef class EngineLock:
     cdef list spare_slots           # of deleted queues
     cdef list undelivered           # deliveries taken by a call that raised: the next call that takes hands them out first
     cdef object _dead_letter
-    cdef uint64_t offered_before    # the last offer that consumers were woken for
-    cdef dict sleepers              # those who wait, by what they wait for; of one thing in the order in which they came
     cdef dict publishers            # that wait for room, by the names of their queues; of one queue first come first
     cdef dict requests              # that wait for a reply, by message id
     cdef Py_ssize_t takers          # how many sleepers there are
     cdef Py_ssize_t waits           # how many sleepers and waiting publishers there are
-    cdef uint64_t last_sleeper      # the number of the last one of both
-    cdef Py_ssize_t queues_waited_for   # how many sleepers wait for a message that can be taken by hand
     cdef bint catches_up            # a call does what fell due before it, moment by moment
-    cdef int64_t alarm              # until then those who wait sleep; NEVER: until they are woken
 
     cdef inline int begin_call(self) except -1:
         """Take the engine lock, read the user's clock, if there is one, and do what fell due."""
@@ -112,15 +106,6 @@ cdef class EngineLock:
     cdef int do_due_now(self) except -1
     cdef int read_clock(self) except -1
     cdef int unlock_slowly(self) except -1
-    cdef int enlist(self, Sleeper sleeper) except -1
-    cdef bint withdraw(self, Sleeper sleeper) except -1
-    cdef int64_t wake_up(self) except? -1
-    cdef int64_t span_until_due(self) except? -1
     cdef uint64_t publish_content(self, object queue, content_t* content, Times times, int64_t delay) except? 0
-    cdef int wake_offered(self) except -1
-    cdef int wake(self, set destinations) except -1
-    cdef int wake_these(self, list woken) except -1
     cdef int wake_waiting(self) except -1
-    cdef int wake_for_queues(self) except -1
-    cdef int wake_for_alarm(self) except -1
     cdef queue_t* queue_of(self, object queue) except? NULL

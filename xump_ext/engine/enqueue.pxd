@@ -1,6 +1,6 @@
 """Declarations of `enqueue.pyx`, and the fast way of a message into a queue in RAM.
 
-`EngineEnqueue` is the third of the eight parts of the engine's class: `stores.pxd` has the second, `publish.pxd` the fourth.
+`EngineEnqueue` is a part of the engine's class, between `stores.pxd` and `publish.pxd`.
 """
 
 from libc.stdint cimport int64_t, uint64_t

@@ -1,6 +1,6 @@
 """Messages are let into their queues: one that is a duplicate, or finds no room, or no queue, goes another way or is refused.
 
-The engine is one class in eight files (`engine_lock.pyx` says why). `EngineEnqueue` is the third part, after `EngineStores` in
+The engine is one class in nine files (`engine_lock.pyx` says why). `EngineEnqueue` comes after `EngineStores` in
 `stores.pyx`. `publish.pyx` goes on with the calls that bring messages.
 """
 
@@ -44,7 +44,7 @@ cdef tuple OUTCOME_FLAGS = tuple([OutcomeFlag(bits) for bits in range(128)])    
 
 
 cdef class EngineEnqueue(EngineStores):
-    """The third part of the engine's class: messages are let in."""
+    """A part of the engine's class: messages are let in."""
 
     # ---- one message
 

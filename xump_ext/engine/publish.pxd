@@ -1,6 +1,6 @@
 """Declarations of `publish.pyx`.
 
-`EnginePublish` is the fourth of the eight parts of the engine's class: `enqueue.pxd` has the third, `publishers.pxd` the fifth.
+`EnginePublish` is a part of the engine's class, between `enqueue.pxd` and `publishers.pxd`.
 """
 
 from libc.stdint cimport uint64_t

@@ -1,4 +1,4 @@
-"""Publishing: the fourth part of the engine's class, after `EngineEnqueue`."""
+"""Publishing: a part of the engine's class, after `EngineEnqueue`."""
 
 import datetime
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from xump_ext.message.message import Message, _Body, _HeaderValue
 from xump_ext.outcome import Outcome
 
 class EnginePublish(EngineEnqueue):
-    """The fourth part of the engine's class: messages come in."""
+    """A part of the engine's class: messages come in."""
 
     def publish(
         self,

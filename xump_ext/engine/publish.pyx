@@ -1,6 +1,6 @@
 """Publishing: messages enter the engine from outside (rule 1).
 
-The engine is one class in eight files (`engine_lock.pyx` says why). `EnginePublish` is the fourth part, after `EngineEnqueue` in
+The engine is one class in nine files (`engine_lock.pyx` says why). `EnginePublish` comes after `EngineEnqueue` in
 `enqueue.pyx`. It adds `publish` (one message) and `publish_many` (many, and one run). `publishers.pyx` goes on.
 """
 
@@ -42,7 +42,7 @@ cdef object NO_PRIORITY = 0
 
 
 cdef class EnginePublish(EngineEnqueue):
-    """The fourth part of the engine's class: messages come in."""
+    """A part of the engine's class: messages come in."""
 
     def publish(
         self, queue, address="", body=b"", headers=None, *, reply_to=None, message_id=None, correlation_id=None, delay=None,

@@ -1,7 +1,6 @@
 """Declarations of `publishers.pyx`.
 
-`EnginePublishers` is the fifth of the eight parts of the engine's class: `publish.pxd` has the fourth, `transactions.pxd` the
-sixth.
+`EnginePublishers` is a part of the engine's class, between `publish.pxd` and `transactions.pxd`.
 """
 
 from libc.stdint cimport uint64_t

@@ -1,4 +1,4 @@
-"""Publishers that wait for room: the fifth part of the engine's class."""
+"""Publishers that wait for room: a part of the engine's class."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ class Publisher(Sleeper):
         """Whether it still waits."""
 
 class EnginePublishers(EnginePublish):
-    """The fifth part of the engine's class: messages that waited for room come in."""
+    """A part of the engine's class: messages that waited for room come in."""
 
     def _publish_later(self, held: list[Publisher], wake: Any, queue: Any, address: Any, body: Any, headers: Any, reply_to: Any,
                        message_id: Any, correlation_id: Any, delay: Any, at: Any, ttl: Any, expires: Any,

@@ -1,6 +1,6 @@
-"""Publishers that wait for room: the fifth part of the engine's class.
+"""Publishers that wait for room: a part of the engine's class.
 
-The engine is one class in eight files (`engine_lock.pyx` says why). `EnginePublishers` adds what `publish(timeout=)` needs. A
+The engine is one class in nine files (`engine_lock.pyx` says why). `EnginePublishers` adds what `publish(timeout=)` needs. A
 call that may have made room lets publishers in at its end, first come, first served (`let_in`). `transactions.pyx` goes on; its
 transactions wait for room here, too.
 
@@ -38,7 +38,7 @@ cdef class Publisher:
 
 
 cdef class EnginePublishers(EnginePublish):
-    """The fifth part of the engine's class: messages that waited for room come in."""
+    """A part of the engine's class: messages that waited for room come in."""
 
     def _publish_later(self, list held not None, wake, queue, address, body, headers, reply_to, message_id, correlation_id, delay,
                        at, ttl, expires, priority):

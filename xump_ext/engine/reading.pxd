@@ -1,6 +1,6 @@
 """Declarations of `reading.pyx`.
 
-`EngineReading` is the seventh of the eight parts of the engine's class: `transactions.pxd` has the sixth, `core.pxd` the last.
+`EngineReading` is a part of the engine's class, between `transactions.pxd` and `core.pxd`.
 """
 
 from libc.stdint cimport int64_t, uint64_t

@@ -1,4 +1,4 @@
-"""Looking at messages, times and counts, which changes nothing: the seventh part of the engine's class."""
+"""Looking at messages, times and counts, which changes nothing: a part of the engine's class."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from xump_ext.match.filter import Filter
 from xump_ext.message.message import Message
 
 class EngineReading(EngineTransactions):
-    """The seventh part of the engine's class: looking at messages, times and counts."""
+    """A part of the engine's class: looking at messages, times and counts."""
 
     @property
     def next_due(self) -> int | None:

@@ -1,6 +1,6 @@
-"""Looking at messages, times and counts, which changes nothing: the seventh part of the engine's class.
+"""Looking at messages, times and counts, which changes nothing: a part of the engine's class.
 
-The engine is one class in eight files (`engine_lock.pyx` says why). `EngineReading` adds what `browse`, `fetch`, `oldest`,
+The engine is one class in nine files (`engine_lock.pyx` says why). `EngineReading` adds what `browse`, `fetch`, `oldest`,
 `next_due` and `stats` ask. `core.pyx` goes on. `browse` reads page after page, and leaves the engine lock between them.
 """
 
@@ -27,7 +27,7 @@ cdef tuple STATE_NAMES = tuple([next(name for name, states in STATES.items() if 
 
 
 cdef class EngineReading(EngineTransactions):
-    """The seventh part of the engine's class: looking at messages, times and counts."""
+    """A part of the engine's class: looking at messages, times and counts."""
 
     @property
     def next_due(self):

@@ -1,15 +1,15 @@
 """Declarations of `stores.pyx`.
 
-`EngineStores` is the second of the eight parts of the engine's class: `engine_lock.pxd` has the first, `enqueue.pxd` the third.
+`EngineStores` is a part of the engine's class, between `sleepers.pxd` and `enqueue.pxd`.
 """
 
 from libc.stdint cimport int64_t, uint64_t
 
-from xump_ext.engine.engine_lock cimport EngineLock
+from xump_ext.engine.sleepers cimport EngineSleepers
 from xump_ext.log.journal cimport Journal
 from xump_ext.state.graph cimport queue_t
 
-cdef class EngineStores(EngineLock):
+cdef class EngineStores(EngineSleepers):
     cdef bint keeps_lock        # what is done now must not give the engine lock up: it was found that it may be done
     cdef uint64_t room_start        # `run_start` of the first of the runs that room in stores began, one after the other …
     cdef uint64_t room_end          # … and after the last of them

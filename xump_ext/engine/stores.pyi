@@ -1,13 +1,13 @@
 """Durable stores of an engine, and the port between the engine and the committer of a store.
 
-`EngineStores` is the second part of the engine's class, after `EngineLock`.
+`EngineStores` is a part of the engine's class, after `EngineSleepers`.
 """
 
 from typing import Any
 
 from typing_extensions import Buffer
 
-from xump_ext.engine.engine_lock import EngineLock
+from xump_ext.engine.sleepers import EngineSleepers
 from xump_ext.engine.teller import Later
 from xump_ext.log.group import Group
 from xump_ext.log.journal import Journal
@@ -16,7 +16,7 @@ from xump_ext.store import Committer, Demand
 
 STORES_MAX: int
 
-class EngineStores(EngineLock):
+class EngineStores(EngineSleepers):
     def _create_recovered(self, handle: Any, properties: dict[str, Any], journal: Journal, number: int) -> None: ...
     def _open_journal(self, backend: Any, name: str, resident_max: int) -> Journal: ...
     def _recover(self, recovery: Recovery) -> int: ...

@@ -1,7 +1,7 @@
 """Durable stores of an engine, and the port between the engine and the committer of a store.
 
-The engine is one class in eight files (`engine_lock.pyx` says why). `EngineStores` is the second part, after `EngineLock` in
-`engine_lock.pyx`. It adds the calls by which a store comes (`_open_journal`, `_create_recovered`, `_recover`) and goes (`_quiet`,
+The engine is one class in nine files (`engine_lock.pyx` says why). `EngineStores` comes after `EngineSleepers` in
+`sleepers.pyx`. It adds the calls by which a store comes (`_open_journal`, `_create_recovered`, `_recover`) and goes (`_quiet`,
 `_drop_store`, `_drop_queues`), and for the other files `with_room`. `enqueue.pyx` goes on.
 
 The engine touches no file but to fetch a content, and the committer touches no queue. They meet in the port:
@@ -50,8 +50,8 @@ from xump_ext.store import Demand
 STORES_MAX = 64
 
 
-cdef class EngineStores(EngineLock):
-    """The second part of the engine's class: durable stores come and go."""
+cdef class EngineStores(EngineSleepers):
+    """A part of the engine's class: durable stores come and go."""
 
     # ---- a store comes
 

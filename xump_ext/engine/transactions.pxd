@@ -1,7 +1,6 @@
 """Declarations of `transactions.pyx`.
 
-`EngineTransactions` is the sixth of the eight parts of the engine's class: `publishers.pxd` has the fifth, `reading.pxd` the
-seventh.
+`EngineTransactions` is a part of the engine's class, between `publishers.pxd` and `reading.pxd`.
 """
 
 from libc.stdint cimport int64_t, uint64_t

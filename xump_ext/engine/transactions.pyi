@@ -1,4 +1,4 @@
-"""Transactions, of which all operations are carried out or none: the sixth part of the engine's class."""
+"""Transactions, of which all operations are carried out or none: a part of the engine's class."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ class Planned:
     """The steps of a transaction."""
 
 class EngineTransactions(EnginePublishers):
-    """The sixth part of the engine's class: transactions."""
+    """A part of the engine's class: transactions."""
 
     def _commit(self, transaction: Any) -> None: ...
     def _enter_later(self, held: list[Publisher], wake: Any, target: str) -> Publisher: ...

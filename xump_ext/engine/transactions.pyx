@@ -1,6 +1,6 @@
-"""Transactions, of which all operations are carried out or none: the sixth part of the engine's class.
+"""Transactions, of which all operations are carried out or none: a part of the engine's class.
 
-The engine is one class in eight files (`engine_lock.pyx` says why). `EngineTransactions` adds `_commit`, and `_commit_later`,
+The engine is one class in nine files (`engine_lock.pyx` says why). `EngineTransactions` adds `_commit`, and `_commit_later`,
 which waits for room, after `EnginePublishers` in `publishers.pyx`. `reading.pyx` goes on.
 """
 
@@ -35,7 +35,7 @@ cdef class Planned:
 
 
 cdef class EngineTransactions(EnginePublishers):
-    """The sixth part of the engine's class: transactions."""
+    """A part of the engine's class: transactions."""
 
     def _commit(self, transaction):
         """Carry out a transaction; set its ids and state."""

@@ -25,8 +25,8 @@ cdef inline bint is_fresh(const engine_t* engine, const entry_t* entry) noexcept
     return entry.flags & DEAD_IN_RUN and entry.sequence >= engine.run_start
 
 cdef inline bint ends_fresh(const engine_t* engine, const entry_t* entry, int reason) noexcept:
-    """The same for a message that ends for a reason. What expires has waited, unless it came in this very run: its time went by,
-    and the hops that it keeps bound that. So runs that room began are not one run here (decision 303)."""
+    """The same for a message that ends for a reason. One that expires has waited, as its time went by, unless it came in this
+    very run; the hops that it keeps bound how often. So runs that room began are not one run here (decision 303)."""
     return is_fresh(engine, entry) and (reason != REASON_EXPIRED or entry.sequence >= engine.room_run)
 
 cdef inline uint32_t hops_of(const engine_t* engine, const entry_t* entry) noexcept:
