@@ -67,19 +67,12 @@ canaries: $(STAMPS)/core $(STAMPS)/test
 
 ## asan      run the tests over a core that checks every access to memory, and for undefined behaviour (AddressSanitizer, UBSan)
 # Without libstdc++ it does not see the exceptions of C++ libraries.
-# pytest's handler of faults would take the place of its own. Left out are the tests that spoil memory themselves,
-# and those that limit it or want it back: the sanitizer has more, and keeps it.
+# pytest's handler of faults would take the place of its own. `tests/builds/sanitizer.py` says which tests are left out, and why.
 asan: $(STAMPS)/test
 	$(BIN)/python -m tests.builds.variants asan
 	cd build/asan && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
 	    PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	    $(CURDIR)/$(BIN)/python -m pytest -q --capture=sys -p no:faulthandler -p tests.builds.preload --ignore=tests/builds/test_canaries.py --ignore=tests/builds/test_costs.py --ignore=tests/memory/test_allocation_failures.py --ignore=tests/memory/test_structures_without_memory.py \
-	    --deselect=tests/check/test_check.py::test_whatever_is_wrong_is_found \
-	    --deselect=tests/check/test_check.py::test_whatever_is_wrong_in_stores_is_found \
-	    --deselect=tests/memory/test_leaks.py::test_what_is_freed_goes_back_to_the_system \
-	    --deselect=tests/memory/test_leaks.py::test_what_is_freed_of_many_sizes_goes_back_to_the_system \
-	    --deselect=tests/check/test_check.py::test_a_queue_is_deleted_when_there_is_no_memory \
-	    --deselect=tests/broker/flight/test_buffers.py::test_memory_of_batches_is_kept_and_given_back
+	    $(CURDIR)/$(BIN)/python -m pytest -q --capture=sys -p no:faulthandler -p tests.builds.sanitizer
 
 ## dist      make what users install, install it apart from this tree, and try it
 dist: $(STAMPS)/python

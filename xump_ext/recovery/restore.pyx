@@ -103,7 +103,8 @@ cdef int window_take_over(queue_t* queue, recovered_t* found) except -1:
     cdef hash128_t hash
     cdef uint64_t i, last = found.forgotten
     window.key, window.more_key = found.dedup_key, found.dedup_more_key
-    qsort(found.seen, found.seen_count, sizeof(seen_t), by_id)
+    if found.seen_count:            # else there is nothing that may be sorted
+        qsort(found.seen, found.seen_count, sizeof(seen_t), by_id)
     for i in range(found.seen_count):
         if found.seen[i].id > last:
             last = found.seen[i].id
