@@ -6,6 +6,7 @@ it, and some of them, PostgreSQL among them, do not start with it.
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -35,6 +36,9 @@ LEFT_OUT = {
 }
 """Beginnings of the names of tests, by the reason."""
 
+CHILD_SECONDS = 300
+"""A child of a fork lasts no longer: it may wait for ever for a lock of the sanitizer that another thread of its parent held."""
+
 SHELLS = {"bash", "make", "sh"}       # they start Python
 
 
@@ -57,6 +61,7 @@ class Popen(subprocess.Popen):
 
 def pytest_configure():
     subprocess.Popen = Popen
+    os.register_at_fork(after_in_child=lambda: signal.alarm(CHILD_SECONDS))
 
 
 def pytest_collection_modifyitems(config, items):
