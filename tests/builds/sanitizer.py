@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 LEFT_OUT = {
     "they spoil memory": [
@@ -36,15 +37,18 @@ LEFT_OUT = {
 }
 """Beginnings of the names of tests, by the reason."""
 
-CHILD_SECONDS = 300
-"""A child of a fork lasts no longer: it may wait for ever for a lock of the sanitizer that another thread of its parent held."""
+ENDING_SECONDS = 0.02
+"""A thread that has ended holds a lock of the sanitizer for a moment: in a child of a fork it would be held for ever."""
 
-SHELLS = {"bash", "make", "sh"}       # they start Python
+CHILD_SECONDS = 300
+"""A child of a fork lasts no longer, if that was not enough."""
+
+STARTERS = {"bash", "ip", "make", "sh"}       # they start Python
 
 
 def runs_python(program):
     found = shutil.which(program)
-    if found is None or os.path.basename(program) in SHELLS or os.path.realpath(found) == os.path.realpath(sys.executable):
+    if found is None or os.path.basename(program) in STARTERS or os.path.realpath(found) == os.path.realpath(sys.executable):
         return True
     with open(found, "rb") as file:
         first = file.readline(200)
@@ -61,7 +65,7 @@ class Popen(subprocess.Popen):
 
 def pytest_configure():
     subprocess.Popen = Popen
-    os.register_at_fork(after_in_child=lambda: signal.alarm(CHILD_SECONDS))
+    os.register_at_fork(before=lambda: time.sleep(ENDING_SECONDS), after_in_child=lambda: signal.alarm(CHILD_SECONDS))
 
 
 def pytest_collection_modifyitems(config, items):
