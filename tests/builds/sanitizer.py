@@ -32,7 +32,9 @@ LEFT_OUT = {
         "tests/memory/test_prepared_memory.py::test_what_messages_have_left_is_kept_until_it_was_not_needed_for_a_while",
         "tests/memory/test_prepared_memory.py::test_without_being_asked_nothing_is_kept",
     ],
-    "greenlet copies whole stacks, which the sanitizer takes for a defect": ["tests/sql/test_aio.py"],
+    "greenlet copies whole stacks, which the sanitizer takes for a defect": [
+        "tests/sql/test_aio.py", "tests/test_docs.py::test_examples_run[sql.md]",
+    ],
     "they build cores of their own": ["tests/builds/test_canaries.py", "tests/builds/test_costs.py"],
 }
 """Beginnings of the names of tests, by the reason."""

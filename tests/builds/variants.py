@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("benchmarks", "docs", "stores", "tests", "xump", "xump_ext")
-FILES = ("Makefile", "README.md", "pyproject.toml", "setup.py")
+FILES = ("CHANGELOG.md", "Makefile", "README.md", "pyproject.toml", "setup.py")
 # What has to be compiled anew to count: where the loops are that a call may run.
 COUNTED = (
     "engine/core", "engine/engine_lock", "engine/queue_edit", "engine/selector_edit", "engine/sleepers", "engine/staging",
