@@ -136,6 +136,29 @@ cdef class EngineSleepers(EngineLock):
         cdef int64_t span = self.span_until_due()
         return NEVER if span == NEVER else later(steady_time(), span)
 
+    def _seconds_until_due(self):
+        """How long a call that waits may sleep before something falls due; None: nothing does. It is known from now on that
+        somebody wakes then."""
+        cdef int64_t span = self.span_until_due()
+        return None if span == NEVER else span / 1e9
+
+    cdef int64_t span_until_due(self) except? -1:
+        """`_seconds_until_due` in nanoseconds; NEVER: nothing falls due."""
+        cdef int64_t moment, now
+        if self.state == IDLE and self.e.schedule.live == 0:
+            self.alarm = NEVER
+            return NEVER
+        self.lock()
+        try:
+            moment = self.alarm = schedule_next(&self.e.schedule)
+            if moment == NEVER:
+                return NEVER
+            self.read_clock()
+            now = max(self.e.now, self.e.time)
+        finally:
+            self.unlock_now()
+        return 0 if moment <= now else <int64_t> min(<uint64_t> moment - <uint64_t> now, <uint64_t> NEVER - 1)
+
     # ---- they are woken
 
     cdef int wake_waiting(self) except -1:
@@ -212,29 +235,6 @@ cdef class EngineSleepers(EngineLock):
         """The destinations that consumers wait for (None: any), in the order in which these came; for tests. An alarm is none."""
         found = [(_number_of(sleeper), name) for name, same in self.sleepers.items() for sleeper in same if name != ALARM]
         return [name for _, name in sorted(found, key=lambda one: one[0])]
-
-    def _seconds_until_due(self):
-        """How long a call that waits may sleep before something falls due; None: nothing does. It is known from now on that
-        somebody wakes then."""
-        cdef int64_t span = self.span_until_due()
-        return None if span == NEVER else span / 1e9
-
-    cdef int64_t span_until_due(self) except? -1:
-        """`_seconds_until_due` in nanoseconds; NEVER: nothing falls due."""
-        cdef int64_t moment, now
-        if self.state == IDLE and self.e.schedule.live == 0:
-            self.alarm = NEVER
-            return NEVER
-        self.lock()
-        try:
-            moment = self.alarm = schedule_next(&self.e.schedule)
-            if moment == NEVER:
-                return NEVER
-            self.read_clock()
-            now = max(self.e.now, self.e.time)
-        finally:
-            self.unlock_now()
-        return 0 if moment <= now else <int64_t> min(<uint64_t> moment - <uint64_t> now, <uint64_t> NEVER - 1)
 
 
 cdef Sleeper sleeper_for(object awaited):

@@ -120,7 +120,6 @@ cdef class Salvage(Recovery):
         memset(&record, 0, sizeof(record))
         record.head.magic = MAGIC
         record.head.kind = MARK
-        record.head.flags = RECORD_REDELIVERED
         record.head.length = sizeof(record)
         record.due = NEVER
         for number in self.numbers():
