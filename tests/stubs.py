@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.layers import ROOT, module_of
 
 MODULES = ("arrow.batch", "engine.core", "engine.delivery", "engine.handles", "engine.publish", "engine.reading",
-           "engine.outlet", "engine.windows", "message.message")
+           "engine.outlet", "engine.taking", "engine.windows", "message.message")
 STUBS = [(ROOT / "xump_ext" / Path(*name.split("."))).with_suffix(".pyi") for name in MODULES]
 """The stubs of classes that a program meets."""
 

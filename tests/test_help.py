@@ -24,8 +24,9 @@ from tests.stubs import STUBS, with_docstrings
 from xump.transaction import Transaction
 from xump_ext.arrow.batch import DeliveryBatch
 from xump_ext.engine.core import Core
-from xump_ext.engine.delivery import Delivery, DeliveryIterator
+from xump_ext.engine.delivery import Delivery
 from xump_ext.engine.publish import EnginePublish
+from xump_ext.engine.taking import DeliveryIterator
 from xump_ext.message.message import Headers, Message
 
 ROOT = Path(__file__).parent.parent

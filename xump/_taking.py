@@ -13,7 +13,8 @@ from xump._arguments import COUNT_MAX, check_count, check_timeout, checked_desti
 from xump._graph import Graph
 from xump.errors import Closed, QueueNotFound, SelectorNotFound
 from xump_ext.arrow.batch import DeliveryBatch, take_batch
-from xump_ext.engine.delivery import Delivery, DeliveryIterator
+from xump_ext.engine.delivery import Delivery
+from xump_ext.engine.taking import DeliveryIterator
 from xump_ext.infinite import INFINITE
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from xump.queue import Queue
     from xump.selector import Selector
     from xump.types import Credit
-    from xump_ext.engine.delivery import DeliveryIterator
+    from xump_ext.engine.taking import DeliveryIterator
 
 
 class Recipient:

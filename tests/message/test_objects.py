@@ -29,7 +29,7 @@ from xump.operators import register_operator
 from xump.queue import Queue
 from xump.selector import Selector
 from xump_ext.arrow.batch import DeliveryBatch
-from xump_ext.engine.delivery import DeliveryIterator
+from xump_ext.engine.taking import DeliveryIterator
 
 # ---- objects that were not initialised
 

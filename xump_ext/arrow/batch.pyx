@@ -15,10 +15,9 @@ from xump_ext.arrow.read cimport BatchReader
 from xump_ext.arrow.column_writer cimport batch_row_t
 from xump_ext.arrow.write cimport ArrowBatch, batch_of_rows
 from xump_ext.engine.core cimport Core
-from xump_ext.engine.delivery cimport (
-    Delivery, counted, delivery_new, key_counted, first_offer, is_redelivered, keep_undelivered, next_undelivered,
-)
+from xump_ext.engine.delivery cimport Delivery, counted, delivery_new, is_redelivered, key_counted
 from xump_ext.engine.handles cimport QueueHandle
+from xump_ext.engine.taking cimport first_offer, keep_undelivered, next_undelivered
 from xump_ext.errors import StaleDelivery, StoreFull, no_pickle
 from xump_ext.memory.document cimport document
 from xump_ext.message.content cimport content_release, content_share

@@ -22,10 +22,7 @@ from cpython.dict cimport PyDict_GetItemWithError
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
 
-from xump_ext.engine.delivery cimport (
-    Delivery, check_deliveries, first_offer, hand_by_hand, hand_over, keep_undelivered, next_undelivered,
-    next_undelivered_of,
-)
+from xump_ext.engine.delivery cimport Delivery, check_deliveries, hand_by_hand, hand_over
 from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
 from xump_ext.engine.maps cimport check_map_fits, map_begin, map_charge
 from xump_ext.engine.enqueue cimport check_takes_rows
@@ -33,6 +30,7 @@ from xump_ext.engine.queue_edit cimport message_delete, queue_create, queue_dele
 from xump_ext.engine.replay cimport selector_begin, selector_start
 from xump_ext.engine.selector_edit cimport selector_create, selector_enable
 from xump_ext.engine.staging cimport adopted_shrinks
+from xump_ext.engine.taking cimport first_offer, keep_undelivered, next_undelivered, next_undelivered_of
 from xump_ext.engine.windows cimport WindowHandle, window_begin, window_end, window_resize
 from xump_ext.errors import Conflict, iterator_of, no_pickle
 from xump_ext.log.journal cimport Journal

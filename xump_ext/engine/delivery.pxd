@@ -5,11 +5,9 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from xump_ext.engine.engine_lock cimport EngineLock
-from xump_ext.engine.handles cimport QueueHandle
-from xump_ext.engine.sleepers cimport EngineSleepers
 from xump_ext.route.offering cimport in_hands
 from xump_ext.state.constants cimport REDELIVERED
-from xump_ext.state.graph cimport engine_t, entry_t, offer_t
+from xump_ext.state.graph cimport entry_t, offer_t
 
 cdef class Delivery:
     cdef entry_t* entry             # NULL: stale; PAID: settled
@@ -28,25 +26,6 @@ cdef class Delivery:
     cdef int return_or_reject(self, bint requeue, object detail, int64_t delay) except -1
     cdef int go_back_or_away(self, EngineLock core, bint requeue, object detail, int64_t delay) except -1
     cdef int go_in_room(self, EngineLock core, bint requeue, object detail, int64_t delay, error) except -1
-
-cdef class DeliveryIterator:
-    cdef object engine
-    cdef EngineLock core
-    cdef object destination
-    cdef object timeout
-    cdef uint64_t began
-    cdef offer_t* passed            # the last offer that was skipped …
-    cdef uint64_t passed_number     # … and its number then
-    cdef Delivery next_delivery(self)
-    cdef Delivery left_over(self)
-    cdef bint is_picky(self) noexcept
-    cdef offer_t* first_wanted(self) except? NULL
-    cdef offer_t* following(self, const offer_t* offer) except? NULL
-
-cdef offer_t* first_offer_to(EngineLock core, object destination) except? NULL
-cdef inline offer_t* first_offer(EngineLock core, object destination) except? NULL:
-    """The oldest offer to this destination; None: to any."""
-    return core.e.offers_head if destination is None else first_offer_to(core, destination)
 
 cdef Delivery delivery_new()
 
@@ -72,8 +51,5 @@ cdef PyObject* key_found(entry_t* entry) except? NULL
 cdef Delivery delivery_to_settle(EngineLock core, entry_t* entry)
 cdef Delivery hand_by_hand(EngineLock core, entry_t* entry)
 cdef Delivery hand_over(EngineLock core, offer_t* offer)
-cdef Delivery next_undelivered(EngineLock core, object destination)
-cdef Delivery next_undelivered_of(EngineLock core, QueueHandle handle)
-cdef int keep_undelivered(EngineSleepers core, list deliveries) except -1
 # Raises unless all are live deliveries of this engine, each given once.
 cdef int check_deliveries(EngineLock core, list deliveries) except -1

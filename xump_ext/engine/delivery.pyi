@@ -1,4 +1,4 @@
-"""Deliveries: messages in your program's hands, and the iterator that takes them."""
+"""Deliveries: messages in your program's hands."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -6,7 +6,6 @@ from typing import Any, NoReturn, Self, final
 
 from xump.queue import Queue
 from xump.selector import Selector
-from xump_ext.engine.engine_lock import EngineLock
 from xump_ext.message.message import Message, _HeaderValue
 
 def nack_terms(delivery: object, requeue: bool, delay: float | None) -> tuple[str, object, Any]:
@@ -152,18 +151,3 @@ class Delivery:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
-
-class DeliveryIterator:
-    """An iterator over deliveries, which ends when there has been none for `timeout` seconds. Created by `Engine.deliveries`.
-
-    It does not give messages again that were nacked after it was created, unless they came back by time.
-    """
-
-    def __new__(cls, engine: EngineLock, destination: str | tuple[str, ...] | None, timeout: float | None) -> Self: ...
-    def __reduce__(self) -> NoReturn: ...
-    def __iter__(self) -> Self: ...
-    def __next__(self) -> Delivery: ...
-    def take(self) -> Delivery | None:
-        """The next delivery, or None if there is none now. For `xump.aio`."""
-    def warn(self) -> None:
-        """Warn if it would wait for ever though there are messages, which it does not give again. For `xump.aio`, too."""

@@ -11,7 +11,8 @@ A message offered here counts as in your program's hands: it does not expire any
 
 from libc.stdint cimport int64_t, uint32_t
 
-from xump_ext.engine.delivery cimport hand_over, keep_undelivered, next_undelivered
+from xump_ext.engine.delivery cimport hand_over
+from xump_ext.engine.taking cimport keep_undelivered, next_undelivered
 from xump_ext.errors import StoreFull, no_pickle
 from xump_ext.memory.document cimport document
 from xump_ext.route.answers cimport reject_entry
