@@ -72,7 +72,8 @@ asan: $(STAMPS)/test
 	$(BIN)/python -m tests.builds.variants asan
 	cd build/asan && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
 	    PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	    $(CURDIR)/$(BIN)/python -m pytest -q --capture=sys -p no:faulthandler -p tests.builds.sanitizer
+	    $(CURDIR)/$(BIN)/python -m pytest -q --capture=sys -p no:faulthandler -p tests.builds.sanitizer \
+	    -n auto --maxprocesses 4
 
 ## dist      make what users install, install it apart from this tree, and try it
 dist: $(STAMPS)/python

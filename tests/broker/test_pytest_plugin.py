@@ -32,10 +32,10 @@ def test_nothing_of_another_test_is_there(xump_broker, turn):
 
 
 def run(folder, name, code):
-    """pytest on this file, apart, with the plugin and no other."""
+    """pytest on this file, apart, with the plugin and no other, and without the options of who tests."""
     file = f"test_{name}.py"
     Path(folder, file).write_text(code)
-    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "xump.pytest_plugin", "-p", "no:cacheprovider", file]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
