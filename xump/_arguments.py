@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from xump import operators
-from xump._names import name_of, shown
+from xump._names import name_of, plain, shown
 from xump.actions import Action, Field
 from xump.conditions import All, Condition, Match, Role, Where, check_made, match, where
 from xump.errors import Conflict
@@ -60,14 +60,16 @@ def check_bool(what: str, value: object) -> None:
 
 def checked_destination(destination: object) -> str | tuple[str, ...] | None:
     """A str, None, or several as a tuple, each once. Raises TypeError for anything else."""
-    if destination is None or isinstance(destination, str):
-        return destination
+    if destination is None:
+        return None
+    if isinstance(destination, str):
+        return str.__str__(destination)
     if not isinstance(destination, (list, tuple, set, frozenset)):
         raise TypeError(f"destination must be a str, a list or set of them, or None, got {shown(destination)}")
     for one in destination:
         if not isinstance(one, str):
             raise TypeError(f"a destination must be a str, got {type(one).__name__} among several")
-    return tuple(dict.fromkeys(destination))
+    return tuple(dict.fromkeys(map(plain, destination)))
 
 
 def check_timeout(timeout: object) -> None:

@@ -27,7 +27,7 @@ from xump._arguments import (
 )
 from xump._mappings import Registry, SelectorRegistry
 from xump._meta import first_items
-from xump._names import name_of, what_is_there
+from xump._names import name_of, plain, what_is_there
 from xump._queue_properties import DEFAULTS, NAMES, check_staged, check_transit, checked_properties, differing
 from xump._windows import Windows
 from xump.actions import Action, Field
@@ -455,7 +455,7 @@ class Graph(Windows):
             raise TypeError(f"a queue is named by a str or given as a Queue, got {type(name).__name__}")
         self._check_open()
         with self._graph_lock:
-            queue = self._queues.get(name)
+            queue = self._queues.get(plain(name))
             if queue is None or (isinstance(name, Queue) and queue is not name):
                 self.tick()
                 return False
@@ -530,7 +530,7 @@ class Graph(Windows):
             raise TypeError(f"a store is named by a str or given as a Store, got {type(name).__name__}")
         self._check_open()
         with self._graph_lock:
-            store = self._stores.get(str(name) if isinstance(name, Store) else name)
+            store = self._stores.get(name.name if isinstance(name, Store) else plain(name))
             if store is None or (isinstance(name, Store) and store is not name):
                 return False
             if store.name == "ram":
@@ -538,7 +538,7 @@ class Graph(Windows):
             errors: list[BaseException] = []
             try:
                 with uninterrupted():
-                    self._close_and_drop(store, [queue for queue in self._queues.values() if queue.store is store], errors)
+                    self._close_and_drop(store, [queue for queue in list(self._queues.values()) if queue.store is store], errors)
             except BaseException as error:      # of the handler of a signal that waited, perhaps
                 errors.append(error)
         raise_first(errors)
@@ -573,7 +573,7 @@ class Graph(Windows):
         """The queue of this engine that is given by its name or as a `Queue`."""
         if not isinstance(name, (str, Queue)):
             raise TypeError(f"{what} must be the name of a queue or a Queue, got {type(name).__name__}")
-        queue: Queue | None = self._queues.get(name)
+        queue: Queue | None = self._queues.get(name if type(name) is str else plain(name))
         if queue is None or (isinstance(name, Queue) and queue is not name):
             text = name.name if isinstance(name, Queue) else str.__str__(name)
             there = list(self._queues)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, Protocol, TypeVar, overload
 
-from xump._names import what_is_there
+from xump._names import plain, what_is_there
 from xump.errors import NotFound
 
 Key = TypeVar("Key")
@@ -33,7 +33,7 @@ class Registry(Mapping[Key, Thing]):
 
     def __getitem__(self, key: Key) -> Thing:
         try:
-            return self._things[key]
+            return self._things[plain(key)]
         except KeyError:
             self._check_open()
             what, there = self._what, list(self._things)
@@ -49,13 +49,13 @@ class Registry(Mapping[Key, Thing]):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The thing that has this key, or the default. It makes no error: a broker asks so for each name that a client says."""
-        found = self._things.get(key)
+        found = self._things.get(plain(key))
         if found is None:
             self._check_open()
         return default if found is None else found
 
     def __contains__(self, key: object) -> bool:
-        return key in self._things
+        return plain(key) in self._things
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._things)
@@ -115,4 +115,5 @@ class SelectorRegistry(Registry[int, Numbered]):
 
     def _id(self, key: object) -> Any:
         """The id for a name; the key itself if no selector has that name."""
+        key = plain(key)
         return self._named[key].id if isinstance(key, str) and key in self._named else key

@@ -9,6 +9,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 from xump.limits import address_bytes_max
 
@@ -22,6 +23,11 @@ REPLIES = "xump.replies"
 def shown(value: object) -> str:
     """A value as an error names it: its type, and what it is, in short."""
     return "NoneType" if value is None else f"{type(value).__name__} {reprlib.repr(value)}"
+
+
+def plain(value: Any) -> Any:
+    """A str of a subclass as an exact str, so that it is found by its value, whatever its hash; anything else as it is."""
+    return str.__str__(value) if isinstance(value, str) else value
 
 
 def text_of(value: object, what: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from xump._arguments import COUNT_MAX, check_count, check_same
 from xump._mappings import Registry
-from xump._names import name_of
+from xump._names import name_of, plain
 from xump.errors import Conflict, WindowNotFound
 from xump.window import Window
 from xump_ext.engine.core import Core
@@ -90,7 +90,7 @@ class Windows(Core):
             raise TypeError(f"a window is named by a str or given as a Window, got {type(window).__name__}")
         self._check_open()
         with self._graph_lock:
-            found = self._windows.get(window if isinstance(window, str) else window.name)
+            found = self._windows.get(plain(window) if isinstance(window, str) else window.name)
             if found is None or (isinstance(window, Window) and found is not window):
                 self.tick()
                 return False
@@ -110,7 +110,7 @@ class Windows(Core):
         """The window of this engine that is given by its name or as a `Window`."""
         if not isinstance(window, (str, Window)):
             raise TypeError(f"window must be a Window or the name of one, got {type(window).__name__}")
-        found: Window | None = self._windows.get(window if isinstance(window, str) else window.name)
+        found: Window | None = self._windows.get(plain(window) if isinstance(window, str) else window.name)
         if found is None or (isinstance(window, Window) and found is not window):
             raise WindowNotFound(f"no window {str(window) if isinstance(window, str) else window.name!r} in this engine")
         return found

@@ -137,8 +137,9 @@ async def get(engine: Engine, queue: str | Queue, *, timeout: float | None = 0.0
     ...     delivery.message.address
     'resize'
     """
+    may_wait = _may_wait(engine, timeout)
     delivery = engine.get(queue)
-    if delivery is not None or not _may_wait(engine, timeout):
+    if delivery is not None or not may_wait:
         return delivery
     engine._check_open()
     handle = engine._queue(queue, "queue")

@@ -32,7 +32,7 @@ from xump.actions import Action, copy_to, deliver, move_to
 from xump.conditions import Condition, always, match
 from xump.credit import CREDIT_MAX, INFINITE
 from xump.errors import Conflict
-from xump_ext.engine.building_block import BuildingBlock
+from xump_ext.engine.building_block import GraphChange
 
 if TYPE_CHECKING:
     from xump.engine import Engine
@@ -120,7 +120,8 @@ class _Topology:
         check_credit(supply)
         engine._check_open()
         engine._queue(self.queue, "queue")
-        with BuildingBlock(engine, finishes=True), engine._graph_lock:
+        with GraphChange(engine) as change, engine._graph_lock:
+            change.begin()
             if recipient in engine._queues:
                 raise Conflict(f"{recipient!r} cannot join {self.name!r}: there is a queue of that name already")
             queue = engine.create_queue(recipient, auto_delete=True)

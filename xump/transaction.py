@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from xump.errors import TransactionError
 from xump.store_types import Store
 from xump_ext.arrow.batch import DeliveryBatch
 from xump_ext.engine.delivery import Delivery, nack_terms, reject_terms
 from xump_ext.engine.handles import QueueHandle
-from xump_ext.errors import iterator_of
+from xump_ext.errors import iterator_of, no_pickle
 from xump_ext.log.meta import checked_item
 from xump_ext.message.message import Message, _check_alone
 from xump_ext.message.times import times_or_none
@@ -195,6 +195,9 @@ class Transaction:
         if self._state != "open":
             raise TransactionError("call publish and ack inside the block: with engine.transaction() as tx"
                                    if self._state == "new" else f"the transaction has ended ({self._state}); start another one")
+
+    def __reduce__(self) -> NoReturn:
+        raise no_pickle(self)
 
     def __enter__(self) -> Transaction:
         if self._state != "new":

@@ -408,3 +408,15 @@ def test_timeouts_are_checked_before_anything_happens(engine, run, call, timeout
 
     run(main)
     assert engine.queues["alice"].last_id == 0
+
+
+def test_a_wrong_timeout_takes_no_message(engine, run):
+    queue = engine.create_queue("jobs")
+    queue.publish("m")
+
+    async def main():
+        with pytest.raises(ValueError, match="timeout"):
+            await get(engine, queue, timeout=-1)
+
+    run(main)
+    assert queue.ready == 1

@@ -1,5 +1,9 @@
 """Housecat, Parrot and Wolfpack: which recipients get a message, joining and leaving, and that a wolf leaves nothing behind."""
 
+import sys
+import threading
+import time
+
 import pytest
 
 import xump
@@ -287,6 +291,23 @@ def test_a_topology_can_be_saved_with_its_recipients(engine, clock):
     with xump.Engine(clock=clock) as other:
         other.apply(engine.topology())
         assert other.topology() == engine.topology()
+
+
+def test_while_a_join_waits_for_who_changes_the_graph_messages_go_on(engine):
+    """A store that is opened is read as a whole, which may take long."""
+    news = Parrot(engine, "news")
+    reader = news.join("reader", "#")
+    thread = threading.Thread(target=news.join, args=("other", "#"))
+    with engine._graph_lock:
+        thread.start()
+        while sys._current_frames()[thread.ident].f_code.co_name != "_join":
+            time.sleep(0.001)
+        for _ in range(20):
+            time.sleep(0.001)       # it waits by now
+            news.queue.publish("now")
+            assert received(reader) == ["now"]
+    thread.join()
+    assert "other" in engine.queues
 
 
 def test_after_the_end(engine):

@@ -154,7 +154,8 @@ def test_what_belongs_to_an_engine_cannot_be_copied():
         selector = engine.create_selector("q", when=always, do=deliver("d"), credit=9)
         engine.publish_many("q", [("a",), ("b",)])
         [delivery] = engine.take(1)
-        for thing in (delivery, engine.take_batch(1), engine, queue, selector, engine.deliveries()):
+        for thing in (delivery, engine.take_batch(1), engine, queue, selector, engine.deliveries(), engine.transaction(),
+                      engine.building()):
             for copies in (copy.copy, copy.deepcopy, pickle.dumps):
                 with pytest.raises(TypeError, match=f"^{type(thing).__name__} objects cannot be pickled or copied: .*topology"):
                     copies(thing)
@@ -239,6 +240,12 @@ class Text(str):
 
     def __format__(self, spec):
         return "another"
+
+    def __eq__(self, other):
+        return str.__eq__(self, other)
+
+    def __hash__(self):
+        return 7
 
     @classmethod
     def of(cls, member):

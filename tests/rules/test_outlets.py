@@ -270,6 +270,37 @@ def test_an_interrupt_in_a_call_back_ends_the_call_and_the_rest_is_told_later():
         assert seen == ["other"] and len(outlet.take(9)) == len(other.take(9)) == 1
 
 
+def test_an_interrupt_in_a_watch_hides_nothing_from_the_others():
+    import xump
+    first, second = [], []
+
+    def interrupted(changes):
+        first.append(len(changes))
+        if len(first) == 1:
+            raise KeyboardInterrupt
+    with xump.Engine() as engine:
+        engine.watch(interrupted)
+        engine.watch(lambda changes: second.extend(change.thing.name for change in changes))
+        with pytest.raises(KeyboardInterrupt):
+            engine.create_queue("a")
+        assert second == []
+        engine.create_queue("b")
+        assert second == ["a", "b"] and first == [1, 1]
+
+
+def test_a_watch_compares_no_thing_with_every_other(monkeypatch):
+    import xump
+    compared, seen = [], []
+    with xump.Engine() as engine:
+        engine.watch(seen.append)
+        monkeypatch.setattr(xump.Queue, "__eq__", lambda queue, other: compared.append(other) or queue is other)
+        with engine._graph_lock:        # so all is told at once
+            queues = [engine.create_queue() for _ in range(101)]
+            for queue in reversed(queues[1:]):
+                engine.delete_queue(queue.name)
+    assert [[change.thing for change in changes] for changes in seen] == [queues[:1]] and len(compared) <= 100
+
+
 @pytest.mark.parametrize("wrong", [5, "elsewhere"])
 def test_a_refused_outlet_calls_nobody(engine, called, wrong):
     """Its destinations are added all, or none."""

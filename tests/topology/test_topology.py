@@ -13,7 +13,7 @@ import xump
 from xump import (
     INFINITE, Conflict, always, bounce_to, copy_to, default, deliver, discard, field, match, move_to, overflow, topology, where,
 )
-from xump.topology import drawing
+from xump.topology import drawing, graph, network
 from xump.topology.codec import (
     decode_action, decode_condition, decode_credit, encode_action, encode_condition, encode_credit,
 )
@@ -350,7 +350,9 @@ WRONG = [
     ({"selectors": [SELECTOR | {"when": {"where": "a >"}}]}, "expected a value"),
     ({"selectors": [SELECTOR | {"when": {"where": 1}}]}, "a filter is a text, or a table"),
     ({"selectors": [SELECTOR | {"when": {"where": {"a": {"octal": "7"}}}}]}, "a table in a filter is bytes"),
-    ({"selectors": [SELECTOR | {"when": {"where": {"a": {"hex": "zz"}}}}]}, "hexadecimal"),
+    ({"selectors": [SELECTOR | {"when": {"where": {"a": {"hex": "zz"}}}}]}, '{hex = "zz"}: bytes are pairs of hexadecimal'),
+    ({"windows": {"w\ud800": {"credit": 1}}, "queues": {"q": {"limit": -1}}}, "queue 'q': limit must be from 0"),
+    ({"windows": {"w\ud800": {"credit": 1}}, "queues": {"q": {"limit": -1}}}, "window name has a lone surrogate"),
     ({"selectors": [SELECTOR | {"when": {"all": ["always", {"where": "a = 1"}]}}]}, "always does not combine"),
     ({"selectors": [SELECTOR | {"when": {"all": []}}]}, "all takes a list of one or more"),
     ({"selectors": [SELECTOR | {"do": "discord"}]},
@@ -388,6 +390,27 @@ def test_what_is_wrong_changes_nothing(engine, wrong, said):
     assert said in str(caught.value)
     assert state_of(engine) == before
     assert engine.create_queue().name == "queue-1"
+
+
+@pytest.mark.parametrize(("module", "reads", "call"), [
+    (network, "_describe_queue", xump.Engine.topology), (graph, "_properties", xump.Engine.to_mermaid),
+    (network, "_is_plain", lambda engine: engine.apply({"version": 1}))])
+def test_an_engine_that_is_closed_meanwhile(monkeypatch, module, reads, call):
+    """By another thread, which runs between two steps of this one."""
+    with xump.Engine() as engine:
+        for name in "abc":
+            engine.create_queue(name)
+            engine.create_selector(name, when=always, do=discard)
+        real = getattr(module, reads)
+
+        def reading(thing, *more):
+            read = real(thing, *more)
+            if not engine.closed:
+                engine.close()
+            return read
+        monkeypatch.setattr(module, reads, reading)
+        with pytest.raises(xump.Closed):
+            call(engine)
 
 
 def test_everything_that_is_wrong_is_said_at_once(engine):

@@ -117,7 +117,10 @@ def _decode_header(value: Any) -> Any:
     if isinstance(value, Mapping):
         if set(value) != {"hex"} or not isinstance(value["hex"], str):
             raise ValueError(f'{shown(value)}: a table in a filter is bytes, {{hex = "00ff"}}')
-        return bytes.fromhex(value["hex"])
+        try:
+            return bytes.fromhex(value["hex"])
+        except ValueError:
+            raise ValueError(f'{shown(value)}: bytes are pairs of hexadecimal digits, as in {{hex = "00ff"}}') from None
     return value
 
 

@@ -101,7 +101,7 @@ def extract(engine: Engine, counts: bool) -> Graph:
     with engine._graph_lock:        # so that queues, selectors and counts are of the same moment
         stats = engine.stats()
         queues = {name: QueueShown(name, _properties(queue, counts), _counts(stats["queues"][name]) if counts else [],
-                                   stats["queues"][name]["entered"]) for name, queue in engine.queues.items()
+                                   stats["queues"][name]["entered"]) for name, queue in list(engine.queues.items())
                   if not queue.staged}
         selectors = [_selector(engine.selectors[id], stats["selectors"][id], counts) for id in sorted(engine.selectors)]
         return Graph(queues, selectors, list(_dead_letters(engine, stats, counts)))
@@ -165,7 +165,7 @@ def _dead_letters(engine: Engine, stats: Stats, counts: bool) -> Iterator[DeadLe
     """The path to a queue's own dead letter queue is always there. The path to the engine's, which is open to every queue, is
     there if messages went along it.
     """
-    for queue in engine.queues.values():
+    for queue in list(engine.queues.values()):
         if queue.staged:
             continue
         numbers = stats["queues"][queue.name]["dead_lettered"] if counts else {}

@@ -31,7 +31,7 @@ from xump.topology.codec import NotEncodable, encode_action, encode_condition, e
 from xump.topology.lint import lint
 from xump.topology.recognition import is_known, without_selector
 from xump.topology.schema import ALL_HISTORY, VERSION, Description, QueueItem, SelectorItem, StoreItem, read
-from xump_ext.engine.building_block import BuildingBlock
+from xump_ext.engine.building_block import GraphChange
 
 if TYPE_CHECKING:
     from xump.engine import Engine
@@ -50,16 +50,16 @@ def describe(engine: Engine) -> dict[str, Any]:
     engine._check_open()
     refused: list[str] = []
     with engine._graph_lock:
-        joined = {name for selector in engine.selectors.values() for name in (selector.source.name, selector.do.queue)}
+        joined = {name for selector in list(engine.selectors.values()) for name in (selector.source.name, selector.do.queue)}
         described = {
             "version": VERSION,
-            "stores": {name: _describe_store(store, refused) for name, store in engine.stores.items() if name != "ram"},
-            "queues": {name: _describe_queue(queue) for name, queue in engine.queues.items()
+            "stores": {name: _describe_store(store, refused) for name, store in list(engine.stores.items()) if name != "ram"},
+            "queues": {name: _describe_queue(queue) for name, queue in list(engine.queues.items())
                        if (name != REPLIES or name in joined) and not queue.staged},
-            "selectors": [_describe_selector(selector, refused) for selector in engine.selectors.values()],
+            "selectors": [_describe_selector(selector, refused) for selector in list(engine.selectors.values())],
         }
         if engine.windows:
-            described["windows"] = {name: {"credit": window.credit} for name, window in engine.windows.items()}
+            described["windows"] = {name: {"credit": window.credit} for name, window in list(engine.windows.items())}
     if refused:
         raise Conflict(f"the topology cannot be described: {'; '.join(refused)}")
     return described
@@ -128,10 +128,9 @@ def apply(engine: Engine, mapping: Mapping[str, Any]) -> None:
         raise TypeError(f"a topology is a mapping, got {type(mapping).__name__}")
     description = read(mapping)
     engine._check_open()
-    # The building block ends last, so that its run does not hold the lock and other threads may build meanwhile.
-    with ExitStack() as block, engine._graph_lock, ExitStack() as undo:
+    with GraphChange(engine) as change, engine._graph_lock, ExitStack() as undo:
         missing = _agree(description, engine, undo)
-        block.enter_context(BuildingBlock(engine, finishes=True))
+        change.begin()
         for queue in description.queues.values():
             if queue.name not in engine.queues:
                 engine.create_queue(queue.name, **queue.properties)
@@ -278,7 +277,7 @@ def _same_property(queue: Queue | None, key: str, wanted: Any) -> bool:
 
 def _recognise(description: Description, engine: Engine, faults: list[str]) -> list[SelectorItem]:
     """The selectors that do not exist yet. Adds a fault for each that exists with other properties."""
-    named = {selector.name: selector for selector in engine.selectors.values() if selector.name is not None}
+    named = {selector.name: selector for selector in list(engine.selectors.values()) if selector.name is not None}
     missing: list[SelectorItem] = []
     unknown: list[SelectorItem] = []
     for item in description.selectors:
@@ -289,7 +288,7 @@ def _recognise(description: Description, engine: Engine, faults: list[str]) -> l
             faults.append(f"{item} exists with other properties: {selector!r}, credit={selector.credit!r}, "
                           f"enabled={selector.enabled}, ack_timeout={selector.ack_timeout}, rank={selector.rank}, "
                           f"ahead={selector.ahead}, window={selector.window and selector.window.name!r}")
-    unnamed = [selector for selector in engine.selectors.values() if selector.name is None and _is_plain(selector)]
+    unnamed = [selector for selector in list(engine.selectors.values()) if selector.name is None and _is_plain(selector)]
     missing += without_selector(unknown, unnamed)
     return sorted(missing, key=lambda item: item.position)
 
@@ -331,12 +330,15 @@ def _rehearse_queues(paper: Engine, description: Description, engine: Engine | N
             faults += [f"queue {item.name!r}: {said}" for said in found]
             with suppress(ValueError):
                 paper.create_queue(item.name)       # its faults are known now; its selectors may be right
-    for name in engine.queues if engine is not None else ():
+    for name in list(engine.queues) if engine is not None else ():
         if name not in paper.queues:
             queue = engine.queues[name] if engine is not None else None
             paper.create_queue(name, transit=queue is not None and queue.transit, staged=queue is not None and queue.staged)
     for name in {**(engine.windows if engine is not None else {}), **description.windows}:
-        paper.create_window(0, name=name)
+        try:
+            paper.create_window(0, name=name)
+        except ValueError as error:
+            faults.append(f"window {name!r}: {error}")
 
 
 def _wrong_properties(paper: Engine, item: QueueItem) -> list[str]:

@@ -18,7 +18,7 @@ from xump_ext.engine.core cimport Core
 from xump_ext.engine.delivery cimport Delivery, counted, delivery_new, is_redelivered, key_counted
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.engine.taking cimport first_offer, keep_undelivered, next_undelivered
-from xump_ext.errors import StaleDelivery, StoreFull, no_pickle
+from xump_ext.errors import StaleDelivery, StoreFull, iterator_of, no_pickle
 from xump_ext.memory.document cimport document
 from xump_ext.message.content cimport content_release, content_share
 from xump_ext.message.headers cimport content_t
@@ -207,7 +207,7 @@ cdef class DeliveryBatch:
         for row, key in enumerate(self.keys):
             places[key] = [row]
             places.setdefault(key[1], []).append(row)
-        for id in ids:
+        for id in iterator_of(ids, "ids must be an iterable of ids, or of (queue, id) pairs"):
             id = plain_id(id)
             found = places.get(id, ())
             if not found:

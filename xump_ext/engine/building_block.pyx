@@ -5,6 +5,7 @@ A class in C, so that no signal comes between the moment when a block is entered
 
 from xump_ext.engine.core cimport Core
 from xump_ext.engine.handles cimport QueueHandle
+from xump_ext.errors import Reentrant, no_pickle
 from xump_ext.route.clock cimport time_of
 from xump_ext.route.due cimport release_due
 from xump_ext.route.routing cimport run
@@ -14,14 +15,16 @@ cdef extern from "pythread.h":
 
 
 cdef class BuildingBlock:
-    """The result of `Engine.building`. One that `finishes` releases the queues of reopened stores only if it ends without an
-    exception: the caller has undone all that it did in the block, and half a graph must not meet their messages."""
+    """The result of `Engine.building`."""
 
-    def __cinit__(self, Core engine not None, bint finishes=False):
+    def __cinit__(self, Core engine not None):
         self.engine = engine
-        self.finishes = finishes
 
-    def __enter__(self):
+    def __reduce__(self):
+        raise no_pickle(self)
+
+    def begin(self):
+        """Enter the block."""
         if self.thread is not None:
             raise RuntimeError("this building block was entered already; call engine.building() for each block")
         thread = PyThread_get_thread_ident()
@@ -29,14 +32,45 @@ cdef class BuildingBlock:
         self.thread = thread
         self.engine._builders[thread] = self.engine._builders.get(thread, 0) + 1
 
+    def __enter__(self):
+        self.begin()
+
     def __exit__(self, type, *_):
+        self.end(True)
+
+    cdef int end(self, bint releases) except -1:
         depth = self.engine._builders[self.thread] - 1      # it may be left in another thread
         if depth:
             self.engine._builders[self.thread] = depth
         else:
             del self.engine._builders[self.thread]
-        if not self.engine.closed:
-            block_leave(self.engine, None if self.finishes and type is not None else self.engine._reopened)
+        self._leave(releases)
+        return 0
+
+    def _leave(self, bint releases):
+        if self.engine.closed:
+            return
+        try:
+            block_leave(self.engine, self.engine._reopened if releases else None)
+        except Reentrant:       # it ends inside a call, as when the collector finds its generator there
+            self.engine.teller.after_call(self._leave, (releases,))
+
+
+cdef class GraphChange(BuildingBlock):
+    """A building block for a call that creates a part of the graph, or nothing.
+
+    The caller enters it before it takes the graph lock, and begins it when it has that and all else that it waits for, because
+    nothing is routed from then on. It ends when the lock is free again, as the run may take long. After an exception it leaves
+    the queues of reopened stores held: the caller has undone all that it did in the block, and half a graph must not meet their
+    messages.
+    """
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, type, *_):
+        if self.thread is not None:
+            self.end(type is None)
 
 
 cdef int block_enter(Core core) except -1:

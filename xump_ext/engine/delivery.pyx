@@ -15,7 +15,7 @@ from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport int64_t
 
 from xump_ext.engine.handles cimport QueueHandle
-from xump_ext.errors import StaleDelivery, StoreFull, no_pickle
+from xump_ext.errors import Reentrant, StaleDelivery, StoreFull, no_pickle
 from xump_ext.memory.document cimport document
 from xump_ext.memory.freelist cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put
 from xump_ext.message.content cimport checked_text, no_parts, parts_t
@@ -320,6 +320,8 @@ cdef class Delivery:
                 self.return_or_reject(True, None, NEVER)
             except StaleDelivery:       # its time to be answered was over; the error that ended the block is the one to raise
                 return
+            except Reentrant:           # the block ends inside a call, as when the collector finds its generator there
+                (<EngineLock> self.core()).teller.after_call(self.__exit__, (kind, None, None))
 
     def __reduce__(self):
         raise no_pickle(self)

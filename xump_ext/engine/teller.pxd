@@ -9,9 +9,10 @@ cdef class Teller:
     cdef tuple watchers     # of changes of the graph
 
     cdef int call_over(self, object engine) except -1
+    cdef int after_call(self, object call, tuple arguments) except -1
     cdef int tell(self, object engine) except -1
     cdef int put_back(self) except -1
-    cdef int tell_watchers(self, object engine, list changes) except -1
+    cdef list tellings(self, tuple change)
     cdef int wait_begin(self) except -1
     cdef int wait_end(self) except -1
 

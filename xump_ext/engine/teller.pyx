@@ -6,6 +6,8 @@ after the other. A thread that holds a lock beside the engine's, to write for a 
 lock.
 """
 
+from functools import partial
+
 from cpython.pystate cimport PyThreadState_Get
 
 
@@ -25,21 +27,22 @@ cdef class Teller:
             self.tell(engine)
         return 0
 
+    cdef int after_call(self, object call, tuple arguments) except -1:
+        """Has this called when the call that runs is over: for what ends inside one, as when the collector ends a generator."""
+        self.caused.append(partial(call, *arguments))
+        return 0
+
     cdef int tell(self, object engine) except -1:
         """Makes the call-backs that are due, one after the other. Those that they cause themselves follow when these have
         returned, in the same loop: none is called inside another one."""
-        cdef list changes
         self.calling = True
         try:
             while self.due:
                 one = self.due.pop(0)
-                if type(one) is not tuple:
+                if type(one) is tuple:
+                    self.due[:0] = self.tellings(one)
+                else:
                     engine._call_back(one)
-                    continue
-                changes = [one]
-                while self.due and type(self.due[0]) is tuple:
-                    changes.append(self.due.pop(0))
-                self.tell_watchers(engine, changes)
         finally:
             self.calling = False
             self.put_back()     # after an interrupt the rest is told at the end of the next call
@@ -52,19 +55,22 @@ cdef class Teller:
             self.due.clear()
         return 0
 
-    cdef int tell_watchers(self, object engine, list changes) except -1:
-        """Tells what came and went; what did both is not mentioned."""
-        cdef list net = []
-        for change in changes:
+    cdef list tellings(self, tuple change):
+        """Call-backs that tell each watcher of this change and of those that are due right after it, but of nothing that came and
+        went."""
+        cdef dict net = {change: None}
+        while self.due and type(self.due[0]) is tuple:
+            change = self.due.pop(0)
             came = change[0], True, change[2]
             if not change[1] and came in net:
-                net.remove(came)
+                del net[came]
             else:
-                net.append(change)
-        for watcher in self.watchers if net else ():
-            if watcher in self.watchers:        # one before it may have ended it
-                engine._call_back(watcher, net)
-        return 0
+                net[change] = None
+        return [partial(self._tell, watcher, list(net)) for watcher in self.watchers if net]
+
+    def _tell(self, watcher, changes):
+        if watcher in self.watchers:        # one before it may have ended it
+            watcher(changes)
 
     cdef int wait_begin(self) except -1:
         """This thread calls nobody back until `wait_end`. May be nested."""

@@ -1,5 +1,6 @@
 """Filters and operators may not call the engine."""
 
+import gc
 import threading
 
 import pytest
@@ -91,6 +92,52 @@ def test_user_code_that_calls_the_engine_gets_reentrant_and_changes_nothing(call
     assert after["messages"]["q"]["outstanding"] == without["messages"]["q"]["outstanding"]
     assert world["delivery"].ack() is None
     world["engine"].close()
+
+
+class Job:
+    """One that refers to itself, so that it ends when the collector finds it, and what it waits in with it."""
+
+    def __init__(self, generator):
+        self.generator, self.itself = generator, self
+        next(generator)
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_block_of_a_delivery_that_the_collector_ends_inside_a_call(engine, comes_back):
+    """A generator is dropped in its block, and the collector finds it while a filter runs: the message returns after the call."""
+    names(engine, "q", "f")
+    engine.create_selector("q", when=always, do=deliver("d"))
+    engine.create_selector("f", when=where(lambda message: gc.collect() >= 0), do=discard)
+
+    def work():
+        for delivery in engine.deliveries("d"):
+            with delivery:
+                if not comes_back:
+                    delivery.ack()
+                yield
+
+    engine.publish("q", "m")
+    Job(work())
+    engine.publish("f")
+    engine.check()
+    assert [delivery.delivery_count for delivery in engine.take(9)] == [2] * comes_back
+
+
+def test_a_building_block_that_the_collector_ends_inside_a_call():
+    """While it lasts nothing is routed, but a clock is read."""
+    with Engine(clock=lambda: gc.collect() * 0 + 1) as engine:
+        names(engine, "q")
+        engine.create_selector("q", when=always, do=deliver("d"), credit=9)
+
+        def build():
+            with engine.building():
+                yield
+
+        Job(build())
+        engine.publish("q", "a")
+        engine.publish("q", "b")
+        engine.check()
+        assert [delivery.address for delivery in engine.take(9)] == ["a", "b"]
 
 
 def test_a_filter_that_catches_reentrant_goes_on(engine):
