@@ -81,6 +81,9 @@ class Engine(Staged):
         everything. Blocks nest; routing starts when the outermost one ends. The end of a block also releases the queues of stores
         that were opened again.
 
+        The engine routes nothing of other threads meanwhile, either. So do what takes long before the block: to open a store, or
+        to create queues while another thread opens one.
+
         Raises:
             Closed: The engine is closed.
 
