@@ -343,3 +343,12 @@ def test_nothing_goes_by_the_default_exchange_where_no_client_finds_a_queue(link
         one.publish(Publish(key="own", mandatory=True, properties=properties, channel=2))
         assert one.read_until({"basic.return"}, channel=2)
     assert own.counters()["entered"] == 0
+
+
+def test_what_a_client_says_is_one_line_in_the_log(engine, caplog):
+    with Broker(engine, amqp="127.0.0.1:0") as broker:
+        host, port = broker.address
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            pika.BlockingConnection(pika.ConnectionParameters(host, port, virtual_host="/\nERROR \x1b[31m"))
+    [said] = [record.getMessage() for record in caplog.records if "is closed" in record.getMessage()]
+    assert "vhost /\\nERROR \\x1b[31m not found" in said and said.isprintable()

@@ -381,6 +381,12 @@ def test_a_file_that_is_wrong_says_where(tmp_path, text, said):
         read_users(path)
 
 
+def test_a_password_that_cannot_be_sent(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"se\0cret\n")))
+    assert main(["users", "anna"]) == 2
+    assert "the password has a NUL" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["anna", 'a"b', "a\\b", "a\nc", "\x01", "\x7f", "é", "a.b]"])
 def test_an_entry_can_be_read_whatever_the_name(monkeypatch, capsys, tmp_path, name):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"secret\n")))
@@ -390,7 +396,8 @@ def test_an_entry_can_be_read_whatever_the_name(monkeypatch, capsys, tmp_path, n
     assert read_users(path)[0].get(name).may("/", "write", "x")
 
 
-@pytest.mark.parametrize(("name", "said"), [("", "must not be empty"), ("\udcff", "has a lone surrogate")])
+@pytest.mark.parametrize(("name", "said"), [
+    ("", "must not be empty"), ("\udcff", "has a lone surrogate"), ("a:b", "has no colon")])
 def test_a_name_that_no_user_has(capsys, name, said):
     assert main(["users", name]) == 2
     out, err = capsys.readouterr()

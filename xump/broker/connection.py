@@ -29,6 +29,7 @@ from xump.broker.memory import REASON
 from xump.broker.methods import Call, UnknownMethod, decode, encode
 from xump.broker.tables import Table
 from xump.errors import Closed, QueueNotFound, StoreFull
+from xump.topology.graph import printable
 from xump_ext.amqp.decoder import CHANNEL_ERROR, ERROR, METHOD, NEED, Decoder
 from xump_ext.amqp.outgoing import Outgoing
 from xump_ext.amqp.output import Output
@@ -518,7 +519,7 @@ class Connection(asyncio.BufferedProtocol):
         """End the connection with an error."""
         if self.state in ("closing", "closed"):
             return
-        logger.warning("connection %s is closed: %s", self.peer, reply_text(error.code, str(error)))
+        logger.warning("connection %s is closed: %s", self.peer, printable(reply_text(error.code, str(error))))
         if self.state in ("header", "start", "tune") and error.code != 403:
             self.abort()            # who is not logged in is told nothing, as by RabbitMQ
         else:

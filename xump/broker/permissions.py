@@ -54,6 +54,13 @@ def why_not(vhost: Vhost, permission: str, queue: str) -> str | None:
     return f"exchange {name!r} is for clients of AMQP: here one can only publish, and not to an internal one"
 
 
+def why_not_take(vhost: Vhost, queue: str) -> str | None:
+    """Why such clients may not take messages out of a queue that they may read; None: they may."""
+    if vhost.is_exclusive(queue):
+        return f"queue {queue!r} is exclusive to a connection of AMQP, which alone takes from it"
+    return None
+
+
 RESERVED = ("amq.", "xump.")
 """Destinations that begin so are those of the broker's own consumers."""
 

@@ -232,12 +232,16 @@ def users(options: argparse.Namespace) -> int:
         name = name_of(options.name, "the name of a user")
     except ValueError as error:
         raise CommandError(f"{error}; choose another one") from None
+    if ":" in name:
+        raise CommandError(f"the name of a user has no colon, where HTTP and Flight take the password to begin, got {name!r}")
     if sys.stdin.isatty():
         password = getpass.getpass(f"password of {options.name}: ")
     else:
         password = _password()
     if not password:
         raise CommandError("the password is empty")
+    if "\0" in password:
+        raise CommandError("the password has a NUL, which AMQP puts between name and password; choose another one")
     name = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in name)
     print(f'[users."{name}"]\npassword = "{hash_password(password)}"\n')
     print(f'[users."{name}".vhosts."/"]\nconfigure = ".*"\nwrite = ".*"\nread = ".*"')

@@ -19,6 +19,7 @@ from xump._header_json import decoded
 from xump._parsing import json_of, toml_of
 from xump.cli.answers import MESSAGES, fits
 from xump.cli.exit import CommandError, ExitCode
+from xump.topology.graph import printable
 
 DEFAULT = "http://127.0.0.1:8080"
 """Where a broker is looked for that is not named."""
@@ -139,13 +140,14 @@ class Remote:
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             raise CommandError(
-                f"no broker answers at {self.url}: {getattr(error, 'strerror', None) or error}. {self._hint}") from None
+                f"no broker answers at {self.url}: {printable(getattr(error, 'strerror', None) or str(error))}. "
+                f"{self._hint}") from None
         found = _value(content, response.headers.get("Content-Type") or "")
         if response.status >= 400:
             said = found.get("detail") if isinstance(found, dict) else response.reason
             if response.status == 401:
                 said = f"{said}: {self._place.scheme}://USER:PASSWORD@{self._place.hostname}:{self._place.port or ''}".rstrip(":")
-            raise Refused(f"{self.url}: {said}", response.status)
+            raise Refused(f"{self.url}: {printable(str(said))}", response.status)
         if not fits(found, like):
             raise CommandError(f"{self.url} does not answer as a Xump broker does: to {method} {target} it said "
                                f"{reprlib.repr(content)}. {self._hint}")

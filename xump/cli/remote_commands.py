@@ -206,14 +206,20 @@ def _input(size: int) -> bytes:
 
 def _lines() -> Iterator[list[bytes]]:
     """The lines, as many at once as are there: what trickles in is not held back."""
-    rest, asked = b"", False
+    rest: list[bytes] = []          # a line as far as it has come
+    asked = False
     while chunk := _input(CHUNK_BYTES):
-        *lines, rest = (rest + chunk).split(b"\n")
+        first, *lines = chunk.split(b"\n")
+        rest.append(first)
+        if lines:
+            lines.insert(0, b"".join(rest))
+            rest = [lines.pop()]
         for at in range(0, len(lines), LINES_AT_ONCE):
             yield lines[at:at + LINES_AT_ONCE]
             asked = True
-    if rest or not asked:       # a broker or a queue that is not there is said also if no line came
-        yield [rest] if rest else []
+    last = b"".join(rest)
+    if last or not asked:       # a broker or a queue that is not there is said also if no line came
+        yield [last] if last else []
 
 
 # ---- consume, requeue

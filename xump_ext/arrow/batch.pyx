@@ -127,6 +127,7 @@ cdef class DeliveryBatch:
     cdef entry_t** entries          # NULL: answered, or stale
     cdef char* answered             # OPEN, ANSWERED or SETTLED
     cdef list keys                  # (queue, id) of each row
+    cdef dict places                # the rows of each of these, and of each id; None: nobody has named one yet
     cdef list names                 # destinations, or kept deliveries: keeps alive what rows borrow
     cdef ArrowBatch columns
 
@@ -203,13 +204,14 @@ cdef class DeliveryBatch:
         cdef list rows = []
         if ids is None:
             return [row for row in range(self.rows) if not self.answered[row] and self.entries[row] != PAID]
-        places = {}
-        for row, key in enumerate(self.keys):
-            places[key] = [row]
-            places.setdefault(key[1], []).append(row)
+        if self.places is None:
+            self.places = {}
+            for row, key in enumerate(self.keys):
+                self.places[key] = [row]
+                self.places.setdefault(key[1], []).append(row)
         for id in iterator_of(ids, "ids must be an iterable of ids, or of (queue, id) pairs"):
             id = plain_id(id)
-            found = places.get(id, ())
+            found = self.places.get(id, ())
             if not found:
                 raise ValueError(f"{id!r} is not in this batch; give ids, or (queue, id) pairs, of its rows")
             if len(found) > 1:

@@ -297,6 +297,17 @@ cdef int nack_entry(engine_t* engine, entry_t* entry, int64_t delay_ns, bint by_
     return 0
 
 
+cdef int put_back(engine_t* engine, entry_t* entry) except -1:
+    """Returns a message that your program has taken by hand as if it had not: that was no delivery."""
+    entry.delivery_count -= 1
+    try:
+        return nack_entry(engine, entry, 0, False, NACK_RETURNS)
+    except BaseException:
+        if entry.state == TAKEN:        # it could not be read, and stays where it is
+            entry.delivery_count += 1
+        raise
+
+
 cdef inline int come_back(engine_t* engine, entry_t* entry, int64_t delay_ns, bint by_hand) except -1:
     """The entry, which was released by a nack, waits again."""
     if by_hand:

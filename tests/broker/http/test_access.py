@@ -25,6 +25,12 @@ def users(tmp_path):
         configure = "^own$"
         write = "^(own|in)$"
         read = "^(own|out)$"
+        [users.bob]
+        password = "{hash_password("secret", 2)}"
+        [users.bob.vhosts."/"]
+        configure = "^(own|in)$"
+        write = "^own$"
+        read = "^own$"
     """)
     return read_users(path)[0]
 
@@ -41,7 +47,7 @@ def test_with_users_it_may_be_called_by_any_name(web):
 
 
 @pytest.mark.parametrize("headers", [
-    {}, basic("anna", "wrong"), basic("bob", "secret"), {"Authorization": "Basic %"}, {"Authorization": "Bearer abc"},
+    {}, basic("anna", "wrong"), basic("eve", "secret"), {"Authorization": "Basic %"}, {"Authorization": "Bearer abc"},
     {"Authorization": "Basic " + base64.b64encode(b"anna").decode()},
 ])
 def test_a_user_is_asked_for(engine, web, headers):
@@ -75,6 +81,15 @@ def test_permissions(engine, web):
     assert len(re.findall("^xump_selector_blocked{", metrics, re.MULTILINE)) == 1
     assert web("PUT", "/queues/own", {"dead_letter": "other"}, anna).status == 403      # letters would go where she may not write
     assert engine.queues["own"].dead_letter is None
+
+
+def test_dead_letters_go_only_where_one_may_read(engine, web):
+    """Else the permission to configure would be one to read: into a queue of one's own."""
+    engine.create_queue("in").publish("secret")
+    engine.create_queue("own")
+    found = web("POST", "/queues/in/requeue?to=own", b"", basic("bob", "secret"))
+    assert (found.status, engine.queues["own"].ready) == (403, 0)
+    assert "read" in found.json["detail"]
 
 
 @pytest.mark.parametrize(("headers", "status"), [

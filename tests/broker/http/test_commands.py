@@ -23,6 +23,7 @@ from xump.broker import Broker
 from xump.broker.http import messages
 from xump.broker.users import User, Users, hash_password
 from xump.cli import main as command_line
+from xump.cli import remote_commands
 from xump.cli.remote import process_of
 from xump.cli.top import duration
 
@@ -55,6 +56,14 @@ def test_more_lines_than_one_request_takes(engine, run):
     jobs = engine.create_queue("jobs")
     assert run("publish jobs", b"".join(b"%d\n" % n for n in range(2_500)))[0] == 0
     assert [m.body for m in jobs.browse()] == [b"%d" % n for n in range(2_500)]
+
+
+def test_lines_that_come_in_pieces(engine, run, monkeypatch):
+    monkeypatch.setattr(remote_commands, "CHUNK_BYTES", 4)
+    jobs = engine.create_queue("jobs")
+    given = b"a line that is longer\n\nb\ncc\n" + b"x" * 9
+    assert run("publish jobs", given)[0] == 0
+    assert [m.body for m in jobs.browse()] == given.split(b"\n")
 
 
 def test_no_line_is_no_message(engine, run):

@@ -1,6 +1,7 @@
 """Taking messages over HTTP, with leases; lines of JSON; exchanges."""
 
 import json
+import socket
 import threading
 from contextlib import suppress
 from http.client import HTTPException
@@ -8,8 +9,8 @@ from http.client import HTTPException
 import pika
 import pytest
 
-import xump.aio
 from tests.broker.http.conftest import Client
+from tests.broker.http.test_websub import until
 from xump.broker import Broker
 from xump.broker.http import deliveries, server
 from xump.broker.http.deliveries import Leases
@@ -96,22 +97,22 @@ def test_a_message_that_comes_while_the_broker_ends_stays_in_its_queue(engine, w
     """`in_time`: for a request that still waits; `too_late`: when requests have ended. In RAM each is a moment of its own."""
     monkeypatch.setattr(server, "END_SECONDS", 0.1 if moment == "too_late" else 30)
     jobs = engine.create_queue("jobs")
-    get, waits, close = xump.aio.get, threading.Event(), Leases.close
+    wait, waits, close = deliveries.wait, threading.Event(), Leases.close
 
-    async def get_at_the_end(engine, queue, timeout):
+    async def wait_at_the_end(engine, take, *more):
         waits.set()
         if moment == "too_late":
-            return await get(engine, queue, timeout=timeout)
+            return await wait(engine, take, *more)
         broker.is_ending = True         # as it says at the beginning of its end
         jobs.publish("resize")
-        return engine.get(queue)
+        return take()
 
     def publish_and_close(leases):
         close(leases)
         if moment == "too_late":
             jobs.publish("resize")
 
-    monkeypatch.setattr(xump.aio, "get", get_at_the_end)
+    monkeypatch.setattr(deliveries, "wait", wait_at_the_end)
     monkeypatch.setattr(Leases, "close", publish_and_close)
     answers = []
 
@@ -146,6 +147,47 @@ def test_a_message_that_the_engine_took_back(engine, web):
     [message] = taken(web("POST", "/queues/jobs/take"))
     engine.delete_queue("jobs")
     assert web("POST", f"/deliveries/{message['delivery']}/ack").status == 409
+
+
+def test_a_nack_of_a_message_that_the_engine_took_back_ends_its_lease(engine, web):
+    engine.create_queue("jobs").publish("resize")
+    [message] = taken(web("POST", "/queues/jobs/take"))
+    engine.delete_queue("jobs")
+    assert [web("POST", f"/deliveries/{message['delivery']}/nack").status for _ in range(2)] == [409, 404]
+
+
+def test_a_client_that_went_while_it_waited_takes_nothing(engine, web, monkeypatch):
+    """What is taken has one delivery more: here it would be one too many."""
+    jobs = engine.create_queue("jobs", delivery_limit=1)
+    began, wait = threading.Semaphore(0), deliveries.wait
+
+    async def waits(*given):
+        began.release()
+        return await wait(*given)
+
+    monkeypatch.setattr(deliveries, "wait", waits)
+    request = b"POST /queues/jobs/take?wait=60 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+    for _ in range(3):
+        with socket.create_connection(web.broker.http.address) as client:
+            client.sendall(request)
+            assert began.acquire(timeout=30)
+    until(lambda: not web.broker.http._runner.server.connections)       # the loop has heard of it
+    jobs.publish("important")
+    [message] = taken(web("POST", "/queues/jobs/take?wait=30"))
+    assert (message["address"], message["delivery_count"]) == ("important", 1)
+
+
+def test_others_take_nothing_from_the_queue_of_a_connection(engine, web):
+    with pika.BlockingConnection(pika.ConnectionParameters(*web.broker.address)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("own", exclusive=True)
+        channel.basic_publish("", "own", b"mine")
+        channel.queue_declare("own", passive=True)
+        for path, body in (("/queues/own/take", None), ("/webhooks/hook", {"queue": "own", "url": "http://127.0.0.1:1/"})):
+            asked = web("PUT" if body else "POST", path, body)
+            assert (asked.status, "exclusive" in asked.json["detail"]) == (403, True)
+        assert len(web("GET", "/queues/own/messages").json) == 1        # they may look
+        assert channel.basic_get("own", auto_ack=True)[2] == b"mine"
 
 
 @pytest.mark.parametrize(("path", "said"), [

@@ -16,8 +16,9 @@ from cloudevents.core.v1.event import CloudEvent
 from tests.broker.http.conftest import Client
 from tests.broker.http.test_websub import until
 from xump import Engine
-from xump.broker import Broker
+from xump.broker import Broker, Limits
 from xump.broker.http import call, server
+from xump_ext.memory.slab import memory_bytes
 
 
 def test_body_address_and_headers(engine, web):
@@ -87,6 +88,21 @@ def test_a_body_that_comes_too_slowly(engine, web, monkeypatch):
         assert b"only 4 bytes of the body came: send 10000 a second, or more" in answers.read()     # and the connection ends
 
 
+def test_a_body_counts_as_memory_while_it_comes(engine):
+    engine.create_queue("jobs")
+    limits = Limits(memory_bytes=memory_bytes() + (8 << 20))
+    begins = b"POST /queues/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7000000\r\n\r\n" + bytes(6_000_000)
+    with Broker(engine, amqp=None, http="127.0.0.1:0", limits=limits) as broker:
+        memory = broker.memory
+        with socket.create_connection(broker.http.address) as first, socket.create_connection(broker.http.address) as second:
+            first.sendall(begins)
+            until(lambda: memory.promised == 6_000_000)
+            with second.makefile("rb") as answers, suppress(ConnectionError):
+                second.sendall(begins)
+                assert answers.readline().startswith(b"HTTP/1.1 503")
+        until(lambda: memory.promised == 0)
+
+
 def test_an_answer_that_is_read_too_slowly(engine, web, monkeypatch):
     """It is more than the buffers of two sockets have room for."""
     monkeypatch.setattr(call, "ANSWER_SECONDS", 0.01)
@@ -149,6 +165,13 @@ def test_a_queue_with_dedup_lets_an_event_in_once(engine, web):
     assert jobs.ready == 1
 
 
+def test_two_events_are_two_whatever_their_sources(engine, web):
+    jobs = engine.create_queue("jobs", dedup=3600)
+    for source, number in (("/shop#1", "2"), ("/shop", "1#2"), ("/shop%231", "2")):
+        web("POST", "/queues/jobs", EVENT | {"source": source, "id": number}, {"Content-Type": "application/cloudevents+json"})
+    assert jobs.ready == 3
+
+
 @pytest.mark.parametrize("write", [to_binary_event, to_structured_event])
 @pytest.mark.parametrize("data", [{"size": 7}, "text"])
 def test_the_events_of_the_sdk(engine, web, write, data):
@@ -195,7 +218,8 @@ SURROGATE = json.dumps(
 
 @pytest.mark.parametrize(("path", "body", "headers", "text"), [
     ("/exchanges/later", b"", {"Xump-Headers": '{"x-delay": 10000000000000}'}, "x-delay of 10000000000000 ms: at most"),
-    (NEWS + "?ttl=inf", b"", {}, "ttl='inf': expected a number of seconds"),
+    (NEWS + "?ttl=-1", b"", {}, "ttl='-1': ttl must be from 0"),
+    (NEWS + "?ttl=inf", b"", {}, "ttl='inf': ttl must be from 0 to 3155760000 seconds"),
     (NEWS + "?priority=300", b"", {}, "a number does not fit in its property: {'priority': 300}"),
     (NEWS, b"", {"Xump-Headers": '{"n": 9223372036854775808}'}, "an int in a header has 64 bits"),
     (NEWS, b"", {"Xump-Headers": json.dumps({"n" * 256: 1})}, "it has 256 bytes, allowed are 255"),

@@ -77,6 +77,13 @@ def test_looking_at_what_is_not_there(engine, web, path, status, text):
     assert found.status == status and text in found.json["detail"]
 
 
+def test_names_with_braces(engine, web):
+    engine.create_queue("{celery}")
+    assert web("POST", "/queues/{celery}", b"x").status == 201
+    assert [message["id"] for message in web("GET", "/queues/{celery}/messages").json] == [1]
+    assert web("GET", "/queues/{celery}/messages/1").json["body"] == "x"
+
+
 def test_hold_release_and_purge(engine, web):
     jobs = engine.create_queue("jobs")
     assert web("POST", "/queues/jobs/hold").json == {"held": True}
@@ -98,8 +105,8 @@ def test_dead_letters_go_back_as_they_were(engine, web):
         engine.get("jobs").reject("no such picture")
     assert web("POST", "/queues/dead/requeue?limit=3").json == {"requeued": 3}
     assert web("POST", "/queues/dead/requeue").json == {"requeued": 247}
-    assert [(message.address, dict(message.headers)) for message in jobs.browse()] == [
-        ("resize", {"size": number}) for number in range(250)]
+    assert [(message.address, message.reply_to, dict(message.headers)) for message in jobs.browse()] == [
+        ("resize", "answers" if number % 2 else None, {"size": number}) for number in range(250)]
 
 
 def test_dead_letters_go_elsewhere(engine, web):
@@ -165,6 +172,20 @@ def test_what_went_back_before_an_error_is_said(engine, web):
     found = web("POST", "/queues/dead/requeue?to=others")
     assert found.status == 503 and found.json["detail"].endswith("; 100 went back before that")
     assert (engine.queues["others"].ready, engine.queues["dead"].ready) == (100, 30)
+
+
+def test_what_is_refused_was_not_delivered(engine, web):
+    """Else the dead letters would be dropped after some tries."""
+    dead = engine.create_queue("dead", delivery_limit=1)
+    for number in range(3):
+        dead.publish(str(number))
+    engine.create_queue("others", limit=2)
+    for _ in range(3):
+        assert web("POST", "/queues/dead/requeue?to=others").status == 503
+    assert [message.address for message in dead.browse()] == ["0", "1", "2"]
+    engine.check()
+    assert web("POST", "/queues/dead/requeue?to=others&limit=2").json == {"requeued": 2}
+    assert engine.get("dead").delivery_count == 1
 
 
 def test_what_cannot_go_back_is_left_alone(engine, web):

@@ -123,6 +123,18 @@ def test_what_cannot_be_sent_comes_again_later(engine, web, target, monkeypatch)
     assert counts == [(0, 1, 0), (0, outgoing.ATTEMPTS_MAX, 1)]
 
 
+def test_types_and_numbers_of_an_event(engine, web, target):
+    jobs = engine.create_queue("jobs")
+    hook = target(OK)
+    subscribe(web, hook)
+    jobs.publish("a", b"x", {
+        "content-type": 'multipart/mixed; boundary="a%b é"', "cloudEvents_id": "7", "cloudEvents_n": 5, "cloudEvents_on": True,
+        "cloudEvents_x": 0.5})
+    _, _, headers, _ = hook.next()
+    assert headers["Content-Type"] == 'multipart/mixed; boundary="a%b %C3%A9"'
+    assert (headers["ce-n"], headers["ce-on"], headers["Xump-Headers"]) == ("5", "true", '{"cloudEvents_x": 0.5}')
+
+
 def test_what_is_no_name_in_http_is_among_the_other_headers(engine, web, target):
     jobs = engine.create_queue("jobs")
     hook = target(OK)

@@ -19,7 +19,7 @@ from xump.broker.flight import access
 from xump.broker.flight.connections import Connections, host_and_port_of, peers, shut
 from xump.broker.flight.interceptor import MIDDLEWARE
 from xump.broker.flight.problems import Gone, Refused, Unknown
-from xump.broker.permissions import why_not, why_not_deliver
+from xump.broker.permissions import why_not, why_not_deliver, why_not_take
 from xump.errors import QueueNotFound
 
 if TYPE_CHECKING:
@@ -78,6 +78,12 @@ class Call:
         if why is not None:
             raise Refused(why)
         access.check(self.user, self.vhost.name, permission, name.removeprefix(PREFIX))
+
+    def check_takes(self, name: str) -> None:
+        """Raise `Refused` unless messages of a queue that the user may read may be taken from here."""
+        why = why_not_take(self.vhost, name)
+        if why is not None:
+            raise Refused(why)
 
     def check_destination(self, permission: str, name: str) -> None:
         """Raise `Refused` unless the user has this permission for a destination, or a window, of this name."""

@@ -90,6 +90,7 @@ class Taking:
         """The queue or destination from which it takes."""
         if self._queue is not None:
             call.queue("read", self._queue)
+            call.check_takes(self._queue)
             self._destination = f"{DESTINATION}{quote(self.user, safe='')}/{session}"
         else:
             self._destination = self.source

@@ -17,7 +17,7 @@ from xump.broker.exchange_graph import PREFIX
 from xump.broker.http import access
 from xump.broker.http.problems import RETRY_SECONDS, Problem, asking
 from xump.broker.patience import with_room
-from xump.broker.permissions import is_kept_to_itself, why_not
+from xump.broker.permissions import is_kept_to_itself, why_not, why_not_take
 
 if TYPE_CHECKING:
     from xump.broker.broker import Broker
@@ -84,6 +84,12 @@ class Call:
         if why is not None:
             raise Problem(403, why)
         access.check(self.user, self.vhost.name, permission, name.removeprefix(PREFIX))
+
+    def check_takes(self, name: str) -> None:
+        """Raise `Problem` 403 unless messages of a queue that the user may read may be taken from here."""
+        why = why_not_take(self.vhost, name)
+        if why is not None:
+            raise Problem(403, why)
 
     def check_reads_all(self) -> None:
         """Raise `Problem` 403 unless the user may read all queues; it does not say which others there are."""
@@ -153,24 +159,33 @@ class Call:
             raise Problem(400, f"the body is no form: {error}") from None
 
     async def body(self, bytes_max: int = BODY_BYTES_MAX) -> bytes:
-        """The body. Raises `Problem` 413 if it is longer, 408 if the client sends too slowly, 400 if it does not send all.
+        """The body. Raises `Problem` 413 if it is longer, 408 if the client sends too slowly, 400 if it does not send all, and
+        503 if messages, and bodies that are on their way, take too much memory.
 
         JSON that is parsed takes many times the memory of its bytes, so it may have less of them than a message."""
-        found, content = bytearray(), self.request.content
+        found, content, memory = bytearray(), self.request.content, self.broker.memory
         now = asyncio.get_running_loop().time
         began = now()
         try:
             async with asyncio.timeout(BODY_SECONDS) as deadline:
                 while not content.at_eof():
-                    found += await content.readany()
+                    more = await content.readany()
+                    found += more
+                    memory.promised += len(more)        # it counts as memory before it is a message
                     if len(found) > bytes_max:
                         raise Problem(413, f"the body may have {bytes_max} bytes at most")
+                    if bytes_max > SMALL_BYTES_MAX:
+                        self.check_memory()
                     deadline.reschedule(max(began + BODY_SECONDS + len(found) / RATE_MIN, now()))
         except TimeoutError:
             raise Problem(408, f"only {len(found)} bytes of the body came: send {RATE_MIN} a second, or more") from None
         except (web.RequestPayloadError, ConnectionError) as error:
             raise Problem(400, f"the body did not come to its end: {error}") from None
-        return bytes(found)
+        else:
+            return bytes(found)
+        finally:
+            memory.promised -= len(found)
+            found.clear()           # the error of a client that went is in a cycle with this frame
 
 
 @asynccontextmanager

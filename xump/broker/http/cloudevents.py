@@ -122,20 +122,23 @@ def _event(attributes: dict[str, str], body: bytes, kind: str | None) -> Event:
     headers: dict[str, HeaderValue] = {PREFIX + name: value for name, value in attributes.items()}
     if kind is not None:
         headers[CONTENT_TYPE] = kind
-    return attributes["type"], body, headers, f"{attributes['source']}#{attributes['id']}"
+    return attributes["type"], body, headers, f"{quote(attributes['source'], safe=OF_SOURCES)}#{attributes['id']}"
 
 
-def is_attribute(name: str) -> bool:
-    """Whether a message's header is an attribute of an event that may be a header of HTTP, too. Not all names may."""
-    return name.startswith(PREFIX) and TOKEN.fullmatch(name) is not None
+def is_attribute(name: str, value: object) -> bool:
+    """Whether a message's header is an attribute of an event that may be a header of HTTP, too. Not all names and values may."""
+    return name.startswith(PREFIX) and TOKEN.fullmatch(name) is not None and isinstance(value, str | int)
 
 
 def http_headers(headers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The HTTP headers of an event in binary mode, from the headers of its message; none, if it is no event."""
     for name, value in headers.items():
-        if is_attribute(name) and isinstance(value, str):
-            yield "ce-" + name.removeprefix(PREFIX), quote(value, safe=SAFE)
+        if is_attribute(name, value):
+            yield "ce-" + name.removeprefix(PREFIX), quote(_text(name, value), safe=SAFE)
 
+
+OF_SOURCES = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in "%#")
+"""These stand in the source of a message's id as they are. The number sign comes once, before the event's own id."""
 
 SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '%"')
 """These stand in a header as they are: printable ASCII without space, the double quote and the percent sign (section 3.1.3.2)."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import web
 
-import xump.aio
+from xump._aio_wait import wait
 from xump.broker.http import messages
 from xump.broker.http.call import Call, answer, number, one_of, seconds
 from xump.broker.http.messages import shown
@@ -27,6 +27,7 @@ from xump.errors import Closed, StaleDelivery, StoreFailed
 if TYPE_CHECKING:
     from xump.broker.users import User
     from xump.engine import Engine
+    from xump.queue import Queue
     from xump_ext.engine.delivery import Delivery
 
 WAIT_SECONDS_MAX = 60.0
@@ -113,18 +114,19 @@ def give_back(delivery: Delivery) -> None:
 async def take(call: Call) -> web.Response:
     """Take messages of a queue, to be answered before their lease ends."""
     queue = call.queue("read")
+    call.check_takes(queue.name)
     call.only("count", "wait", "lease")
     count = call.parameter("count", number)
     count = 1 if count is None else count
-    wait = call.parameter("wait", seconds) or 0.0
+    waits = call.parameter("wait", seconds) or 0.0
     lease = _lease(call)
-    if not 0 <= wait <= WAIT_SECONDS_MAX:
-        raise Problem(400, f"wait={wait:g}: expected 0 to {WAIT_SECONDS_MAX:g} seconds")
+    if not 0 <= waits <= WAIT_SECONDS_MAX:
+        raise Problem(400, f"wait={waits:g}: expected 0 to {WAIT_SECONDS_MAX:g} seconds")
     if not 1 <= count <= COUNT_MAX:
         raise Problem(400, f"count={count}: expected 1 to {COUNT_MAX}")
     with _leasing() as taken:
         with asking():
-            first = await xump.aio.get(call.engine, queue, timeout=wait)
+            first = await _first(call, queue, waits)
             if first is not None:
                 taken.append(first)
                 size = len(first.message.body)
@@ -132,14 +134,25 @@ async def take(call: Call) -> web.Response:
                         delivery := call.engine.get(queue)) is not None:
                     taken.append(delivery)
                     size += len(delivery.message.body)
-        if call.broker.is_ending:                       # it ended while this waited
-            raise Problem(503, "the broker ends", Retry_After=str(RETRY_SECONDS))
-        if call.request.transport is None or call.request.transport.is_closing():       # so did the client
-            raise Problem(408, "the client has gone")
         described = [shown_delivery(delivery) for delivery in taken]
     leases = call.http.leases
     return answer([{"delivery": leases.add(delivery, call.user, lease), **about}
                    for delivery, about in zip(taken, described, strict=True)])
+
+
+async def _first(call: Call, queue: Queue, seconds: float) -> Delivery | None:
+    """The first message, or None. If the broker ends, or the client goes, while this waits, it takes none: what is taken has one
+    delivery more, perhaps too many."""
+
+    def taken() -> Delivery | None:
+        if call.broker.is_ending:
+            raise Problem(503, "the broker ends", Retry_After=str(RETRY_SECONDS))
+        if call.request.transport is None or call.request.transport.is_closing():
+            raise Problem(408, "the client has gone")
+        return call.engine.get(queue)
+
+    first = taken()
+    return first if first is not None or seconds == 0 else await wait(call.engine, taken, queue, seconds)
 
 
 @contextmanager
@@ -179,8 +192,12 @@ async def nack(call: Call) -> web.Response:
     lease = call.http.leases.of(call.name("token"), call.user)
 
     def back() -> None:
-        """If it raises, the lease goes on."""
-        lease.delivery.nack(requeue=requeue, delay=delay)
+        """If it raises, the lease goes on, unless the engine has taken the message back."""
+        try:
+            lease.delivery.nack(requeue=requeue, delay=delay)
+        except StaleDelivery:
+            call.http.leases.drop(call.name("token"))
+            raise
         call.http.leases.drop(call.name("token"))
 
     await call.done(back)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from aiohttp import web
@@ -15,6 +14,7 @@ from xump.broker.http.cloudevents import CONTENT_TYPE
 from xump.broker.http.problems import RETRY_SECONDS, Problem, asking
 from xump.broker.http.queues import headers_of
 from xump.broker.incoming import Incoming
+from xump_ext.message.times import seconds_ns
 
 
 async def publish(call: Call) -> web.Response:
@@ -30,14 +30,13 @@ async def publish(call: Call) -> web.Response:
     if exchange.internal:
         raise Problem(403, f"exchange {name!r} is internal: only other exchanges publish to it")
     address, properties = call.request.query.get("address", ""), _properties(call)
-    priority, ttl = properties.get("priority", 0), call.parameter("ttl", _span)
+    priority, ttl = properties.get("priority", 0), call.parameter("ttl", _milliseconds)
     body = await call.body()
     with asking():
         message = message_of(address, body, properties, exchange=name)
         assert message.annex is not None
         incoming = Incoming(
-            exchange, (address,), message.annex, envelope_of(message).properties, body, priority,
-            None if ttl is None else round(ttl * 1000))
+            exchange, (address,), message.annex, envelope_of(message).properties, body, priority, ttl)
         if call.engine.pressed:
             await xump.aio.relieved(call.engine)
         [outcome] = call.vhost.publish([incoming])
@@ -51,12 +50,9 @@ async def publish(call: Call) -> web.Response:
     return answer({"queues": outcome.queues}, 201)
 
 
-def _span(text: str) -> float:
-    """A number of seconds that are also some milliseconds."""
-    found = seconds(text)
-    if not math.isfinite(found):
-        raise ValueError("expected a number of seconds, from 0 to 3155760000")
-    return found
+def _milliseconds(text: str) -> int:
+    """A number of seconds, as AMQP has it."""
+    return round(seconds_ns(seconds(text), "ttl") / 10 ** 6)
 
 
 def _properties(call: Call) -> dict[str, Any]:

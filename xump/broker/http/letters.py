@@ -45,10 +45,12 @@ def came_from(letter: Message) -> str | None:
 
 
 def as_before(letter: Message) -> Message:
-    """The message that became this dead letter."""
+    """The message that became this dead letter, without the time at which it expired, if it did: else it would again."""
     if "xump_bounced_from" in letter.headers:
         headers = {name: value for name, value in letter.headers.items() if name not in BOUNCED}
-        return letter.replace(address=letter.headers.get("xump_original_address", letter.address), headers=headers)
+        address = letter.headers.get("xump_original_address", letter.address)
+        # As it bounced, its `reply_to` became the address (rule 11).
+        return letter.replace(address=address, reply_to=None if address == letter.address else letter.address, headers=headers)
     deaths = _deaths(letter)
     return _before_death(letter, deaths[0]) if deaths else letter
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from xump.broker.http.webhooks import Webhooks
     from xump.engine import Engine
     from xump_ext.engine.delivery import Delivery
+    from xump_ext.message.message import Message
 
 logger = logging.getLogger("xump")
 
@@ -146,8 +147,8 @@ class Outgoing:
     def _headers(self, delivery: Delivery, body: bytes) -> Iterator[tuple[str, str]]:
         message = delivery.message
         own = {name: value for name, value in message.headers.items()
-               if not cloudevents.is_attribute(name) and name != cloudevents.CONTENT_TYPE and not isinstance(value, bytes)}
-        yield "Content-Type", line(str(message.headers.get(cloudevents.CONTENT_TYPE, "application/octet-stream")))
+               if not cloudevents.is_attribute(name, value) and name != cloudevents.CONTENT_TYPE and not isinstance(value, bytes)}
+        yield "Content-Type", kind_of(message)
         yield "Xump-Queue", line(delivery.queue.name)
         yield "Xump-Id", str(delivery.id)
         yield "Xump-Address", line(message.address)
@@ -200,6 +201,11 @@ def _answer(call: Callable[[], None]) -> None:
 def said(error: Exception) -> str:
     """The text of an error."""
     return str(error) or type(error).__name__
+
+
+def kind_of(message: Message) -> str:
+    """The type of a body, as a header of HTTP. Its parameters may be in quotes."""
+    return quote(str(message.headers.get(cloudevents.CONTENT_TYPE, "application/octet-stream")), safe=cloudevents.SAFE + ' "%')
 
 
 def line(text: str) -> str:

@@ -245,6 +245,7 @@ async def purge(call: Call) -> web.Response:
 async def requeue(call: Call) -> web.Response:
     """Publish dead letters into the queues that they came from, or into another one."""
     queue = call.queue("configure")
+    call.check("read", queue.name)          # `to` may be a queue that the user reads
     call.only("to", "limit")
     to = call.request.query.get("to")
     left = call.parameter("limit", number)
@@ -278,14 +279,13 @@ def _requeue_some(call: Call, name: str, to: str | None, count: int) -> int:
                 tx.publish(target, as_before(delivery.message))
                 tx.ack(delivery)
     except BaseException:
-        for delivery in taken:
-            delivery.nack(delay=0)
+        engine._put_back(taken)
         raise
     return len(taken)
 
 
 def _check_all(call: Call, queue: Queue, count: int) -> None:
-    """Raise `Problem` unless so many may go back: what is taken, and given back, has one delivery more, perhaps too many."""
+    """Raise `Problem` unless so many may go back, before some of them have gone."""
     known: set[str] = set()
     with asking():
         for message, _, _ in queue._browse_detailed("head", "ready", None, count, False):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import ssl
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from xump.broker.vhost import Vhost
 
 logger = logging.getLogger("xump")
+NAME = re.compile(r"\{(\w+)\}")       # in a path
 
 END_SECONDS = 1.0
 """How long the end waits for a request that is being answered, or that still comes in."""
@@ -131,7 +133,8 @@ class Http:
         made = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[self._guard])
         made.on_response_prepare.append(_secure)
         for route in routes.ROUTES:
-            made.router.add_route(route.method, route.path, self._handler(route), name=None)
+            path = NAME.sub(r"{\1:[^/]+}", route.path)      # else a name would have no braces
+            made.router.add_route(route.method, path, self._handler(route), name=None)
         return made
 
     def _handler(self, route: routes.Route) -> web.Handler:  # type: ignore[name-defined]

@@ -177,6 +177,7 @@ async def put(call: Call) -> web.Response:
         if found is not None:
             call.check("read", found.about["queue"])
         call.check("read", about["queue"])
+        call.check_takes(about["queue"])
         queue = call.engine.queues.get(about["queue"])
         if queue is None:
             raise Problem(404, f"no queue {about['queue']!r} in the virtual host {call.vhost.name!r}")

@@ -33,8 +33,7 @@ import xump.aio
 from xump.actions import copy_to, deliver
 from xump.broker.exchanges import topic_matches
 from xump.broker.http.call import Call
-from xump.broker.http.cloudevents import CONTENT_TYPE
-from xump.broker.http.outgoing import Outgoing, line
+from xump.broker.http.outgoing import Outgoing, kind_of
 from xump.broker.http.problems import RETRY_SECONDS, Problem, asking
 from xump.broker.http.targets import check_target, checked_url
 from xump.broker.patience import in_steps, with_room
@@ -368,10 +367,9 @@ async def topic(call: Call) -> web.Response:
     call.only()
     pattern = call.name("pattern")
     newest = await asyncio.to_thread(_newest, queue, pattern)
-    kind = None if newest is None else newest.headers.get(CONTENT_TYPE)
     return web.Response(body=b"" if newest is None else newest.body, headers={
         "Link": links(topic_url(call, queue.name, pattern)), "Content-Security-Policy": ALONE,
-        "Content-Type": line(str(kind)) if kind is not None else "application/octet-stream"})
+        "Content-Type": "application/octet-stream" if newest is None else kind_of(newest)})
 
 
 def _newest(queue: Queue, pattern: str) -> Message | None:
