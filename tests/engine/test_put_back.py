@@ -1,4 +1,4 @@
-"""`Engine._put_back`: messages that were taken by hand, and that nobody has seen, were not delivered."""
+"""`Engine._put_back`: messages that were taken, and that nobody has seen, were not delivered."""
 
 import random
 
@@ -45,6 +45,26 @@ def take_all(engine, queue):
     while (delivery := engine.get(queue)) is not None:
         found.append((delivery.address, delivery.delivery_count))
     return found
+
+
+def test_what_selectors_delivered():
+    """It came by a move, and may be delivered once; the credit is there again."""
+    with Engine() as engine:
+        engine.create_queue("q", delivery_limit=1)
+        engine.create_queue("r", limit=4)
+        engine.create_selector("q", when=always, do=move_to("r"), credit=5)
+        reader = engine.create_selector("r", when=always, do=deliver("d"), credit=3)
+        engine.publish_many("q", [(address,) for address in "abcde"])
+        for _ in range(3):
+            taken = engine.take(9, "d")
+            assert [(delivery.address, delivery.delivery_count, delivery.redelivered) for delivery in taken] == [
+                (address, 1, False) for address in "abc"]
+            engine._put_back(taken)
+            engine.check()
+            assert (reader.outstanding, engine.stats()["selectors"][reader.id]["paid"]) == (3, 0)
+        for delivery in engine.take(9, "d"):
+            delivery.ack()
+        assert [delivery.address for delivery in engine.take(9, "d")] == ["d", "e"]
 
 
 @pytest.mark.parametrize("kind", ["ring", "lmdb"])

@@ -112,7 +112,8 @@ class Channel:
                 envelope.properties = with_header(
                     envelope.properties, "x-delivery-count", Typed("l", delivery.delivery_count - 1))
         except BaseException:
-            self.give_back(delivery)
+            with suppress(StaleDelivery):
+                delivery.nack()
             raise
         if no_ack:
             with suppress(StaleDelivery):       # its queue was deleted while the answer waited
@@ -122,11 +123,6 @@ class Channel:
             tag = self.unacked.keep(delivery, self.connection.broker.loop.time())
         self.connection.output.get_ok(
             self.number, tag, redelivered, envelope.exchange, envelope.key, left, envelope.properties, message.body)
-
-    def give_back(self, delivery: Delivery) -> None:
-        """Return a message that basic.get has taken, since its client does not wait for it any more."""
-        with suppress(StaleDelivery):
-            delivery.nack()
 
     # ---- publishing
 

@@ -117,8 +117,8 @@ cdef class Core(EngineReading):
         return taken[0] if taken else None
 
     def _put_back(self, list deliveries):
-        """Messages that were taken by hand, and that nobody has seen, return to their old places as if they had not been taken.
-        Stale deliveries are left out."""
+        """Messages that were taken, and that nobody has seen, return to their old places as if they had not been taken. Stale
+        deliveries are left out."""
         cdef Delivery delivery
         self.begin_call()
         try:

@@ -298,7 +298,7 @@ cdef int nack_entry(engine_t* engine, entry_t* entry, int64_t delay_ns, bint by_
 
 
 cdef int put_back(engine_t* engine, entry_t* entry) except -1:
-    """Returns a message that your program has taken by hand as if it had not: that was no delivery."""
+    """Returns a message that your program has taken as if it had not: that was no delivery."""
     entry.delivery_count -= 1
     try:
         return nack_entry(engine, entry, 0, False, NACK_RETURNS)

@@ -16,6 +16,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -90,9 +91,9 @@ class Outgoing:
         for task in (self._task, *posts):
             task.cancel()
         await asyncio.gather(self._task, *posts, return_exceptions=True)
-        for delivery in posts.values():
-            with not_waiting(self._engine):
-                _answer(delivery.nack)                  # one whose task had not begun; the others are answered
+        # Those whose tasks had not begun were not sent; the others are answered.
+        with not_waiting(self._engine):
+            _answer(partial(self._engine._put_back, list(posts.values())))
 
     async def _run(self) -> None:
         failures = 0
