@@ -105,7 +105,8 @@ def get(channel: Channel, call: Call) -> None:
         return
     left = queue.handle.ready
     channel.answers.add(
-        lambda: channel.got(delivery, call.no_ack, left, queue.is_quorum), undo=lambda: channel.vhost.engine._put_back([delivery]))
+        lambda: channel.got(delivery, call.no_ack, left, queue.is_quorum),
+        undo=lambda: channel.vhost.engine._put_back([delivery]))
     channel.connection.flush_soon()
 
 
