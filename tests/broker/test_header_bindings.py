@@ -35,7 +35,7 @@ def test_selectors_hit_what_the_check_says(bound, came):
         bindings = HeaderBindings(exchange_graph.headers_in)
         for number, one in enumerate(bound):
             engine.create_queue(f"q{number}")
-            for when in bindings.conditions(one):
+            for when in bindings.conditions(number, one):
                 engine.create_selector("x", when=when, do=copy_to(f"q{number}"))
         for table in came:
             engine.publish("x", with_headers(table))
@@ -74,3 +74,18 @@ def test_an_unbound_binding_takes_all_of_its_selectors_with_it():
         assert len(engine.selectors) == 3
         graph.unbound(binding)
         assert len(engine.selectors) == 0
+
+
+def test_nothing_is_left_of_bindings_that_have_gone():
+    """Temporary queues bind by values of their own."""
+    with xump.Engine() as engine:
+        graph, exchange = ExchangeGraph(engine), Exchange("e", "headers")
+        graph.declared(exchange)
+        engine.create_queue("q")
+        bindings = [Binding(Destination("queue", "q"), "", {"request": text(f"r{number}"), "kind": text("a")}) for number in range(9)]
+        for binding in bindings:
+            graph.bound(exchange, binding)
+        for binding in bindings:
+            graph.unbound(binding)
+        left = graph._by_headers["e"]
+        assert not left._counts and not left._chosen and not graph._headers_of and not graph._selectors

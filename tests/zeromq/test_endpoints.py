@@ -50,6 +50,18 @@ def test_two_servers_of_one_engine_have_names_of_their_own(context, option, make
             pass
 
 
+@pytest.mark.parametrize(("one", "other"), [("mdp/", "mdp/admin/"), ("mdp/admin/", "mdp/"), ("mdp/", ""), ("", "mdp/")])
+def test_no_service_of_one_broker_is_one_of_another(context, one, other):
+    """Clients choose the names of services, which follow the prefix: `admin/wipe` of the one would be `wipe` of the other."""
+    with xump.Engine() as engine:
+        first = MajordomoBroker(HOST, engine=engine, context=context, prefix=one)
+        with pytest.raises(ValueError, match="requests of another server"):
+            MajordomoBroker(HOST, engine=engine, context=context, prefix=other)
+        with MajordomoBroker(HOST, engine=engine, context=context, prefix="other/") if one else first:
+            pass
+        first.close()
+
+
 @pytest.mark.parametrize("endpoint", ["tcp://*:*", "tcp://0.0.0.0:*", "tcp://[::]:*"])
 def test_and_are_if_that_is_said(context, endpoint):
     bind(context, zmq.ROUTER, endpoint, public=True).close()

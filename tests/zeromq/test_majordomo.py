@@ -162,6 +162,26 @@ def test_parts_go_to_the_client_as_they_come(broker, version):
     assert broker.get(*worker.says("reply", b"c", b"", b"3")) == [[b"c", *peer.final, b"3"]]
 
 
+@pytest.mark.parametrize("version", ["0.2", "0.2 REQ", "majortomo", "libmdp"])
+@pytest.mark.parametrize("end", ["disconnect", "silence"])
+def test_no_worker_goes_on_with_a_reply_that_another_one_began(version, end):
+    """The client would take the parts of both for one reply. It asks once more: then it knows no part."""
+    broker = Broker()
+    client, worker = Peer(version), Peer("0.2" if version == "libmdp" else version)
+    broker.get(*worker.says("ready", b"s", worker=b"dies"))
+    broker.get(*client.asks(b"x"))
+    assert broker.get(*worker.says("part", b"c", b"", b"1", worker=b"dies")) == [[b"c", *client.partial, b"1"]]
+    if end == "disconnect":
+        broker.get(*worker.says("disconnect", worker=b"dies"))
+    else:
+        broker.pass_time(3)
+    assert broker.get(*worker.says("ready", b"s")) == []
+    assert len(broker.get(*client.asks(b"x", client=b"c2"))) == 1
+    assert broker.get(*worker.says("reply", b"c2", b"", b"2")) == [[b"c2", *client.final, b"2"]]
+    broker.get(*worker.says("disconnect"))
+    assert broker.machine.engine.queues["mdp/s"].ready == 0
+
+
 def test_a_client_of_one_reply_gets_all_parts_in_it_and_none_of_a_worker_that_died(broker):
     client, worker = Peer("0.1"), Peer("0.2")
     broker.get(*worker.says("ready", b"s", worker=b"dies"))
@@ -348,9 +368,22 @@ def test_services_that_clients_may_name_and_workers_are_bounded(monkeypatch):
     for name in (b"1", b"2", b"3"):
         broker.get(*peer.asks(b"x", service=name))
     assert (broker.machine.dropped, list(broker.machine.services)) == (1, [b"1", b"2"])
-    assert broker.get(*peer.says("ready", b"3")) == [peer.says("disconnect")]
-    assert len(broker.get(*peer.says("ready", b"1"))) == 1
+    assert broker.get(*peer.says("ready", b"3")) == []              # a worker may bring a service
+    assert len(broker.get(*peer.asks(b"x", service=b"3"))) == 1
     assert broker.get(*peer.says("ready", b"2", worker=b"w2")) == [peer.says("disconnect", worker=b"w2")]
+
+
+def test_services_that_clients_have_named_end_though_no_worker_ever_came(monkeypatch):
+    monkeypatch.setattr(machine, "SERVICES_MAX", 2)
+    broker, peer = Broker(rule=ServiceRule(request_ttl=5.0)), Peer("0.2")
+    assert broker.machine.due() is None
+    for name in (b"1", b"2"):
+        broker.get(*peer.asks(b"x", service=name))
+    assert broker.machine.due() <= broker.now
+    broker.pass_time(0)
+    assert (len(broker.machine.services), broker.machine.due()) == (2, broker.now + 1)
+    broker.pass_time(6)
+    assert broker.machine.services == {} and broker.machine.due() is None
 
 
 def test_parts_that_wait_for_the_last_one_are_bounded(monkeypatch):

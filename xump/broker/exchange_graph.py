@@ -43,6 +43,7 @@ class ExchangeGraph:
         self._queues: dict[str, Queue] = {}
         self._selectors: dict[Binding, list[Selector]] = {}
         self._by_headers: dict[str, HeaderBindings] = {}
+        self._headers_of: dict[Binding, HeaderBindings] = {}
         self._alternates: dict[str, str] = {}
         self._declared = set(STANDARD)
         self.own: set[int] = set()
@@ -112,12 +113,16 @@ class ExchangeGraph:
         self.generation += binding.destination.kind == "exchange"
         for selector in self._selectors.pop(binding, ()):
             self._engine.delete_selector(selector)
+        headers = self._headers_of.pop(binding, None)
+        if headers is not None:
+            headers.gone(binding)
 
     def _conditions(self, source: Exchange, binding: Binding) -> list[Condition]:
         """A message of the exchange is for the binding if one of these holds."""
         if source.routes != "headers":
             return [condition(source, binding)]
-        return self._by_headers.setdefault(source.name, HeaderBindings(headers_in)).conditions(binding.arguments)
+        headers = self._headers_of[binding] = self._by_headers.setdefault(source.name, HeaderBindings(headers_in))
+        return headers.conditions(binding, binding.arguments)
 
 
 def condition(source: Exchange, binding: Binding) -> Condition:

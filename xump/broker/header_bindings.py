@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from xump.broker.tables import INTEGERS, TYPE_NAMES, Table, Typed
@@ -83,8 +83,17 @@ class HeaderBindings:
     def __init__(self, headers_in: Callable[[Message], Table]) -> None:
         self._headers_in = headers_in
         self._counts: Counter[Equality] = Counter()
+        self._chosen: dict[Hashable, Equality] = {}
 
-    def conditions(self, arguments: Table) -> list[Condition]:
+    def gone(self, binding: Hashable) -> None:
+        """A binding has gone."""
+        chosen = self._chosen.pop(binding, None)
+        if chosen is not None:
+            self._counts[chosen] -= 1
+            if not self._counts[chosen]:
+                del self._counts[chosen]
+
+    def conditions(self, binding: Hashable, arguments: Table) -> list[Condition]:
         """The conditions of a binding that comes. A message is for it if one of them holds."""
         given = wanted(arguments)
         found = {name: equal_values(name, value) for name, value in given}
@@ -96,7 +105,8 @@ class HeaderBindings:
         if not names:
             return [self._check(all, given)]
         rarest = min(names, key=lambda name: self._counts[name, found[name][0]])
-        self._counts[rarest, found[rarest][0]] += 1
+        chosen = self._chosen[binding] = rarest, found[rarest][0]
+        self._counts[chosen] += 1
         rest = self._rest([(name, value) for name, value in given if name != rarest], found)
         return [where({rarest: value}) & rest if rest is not None else where({rarest: value}) for value in found[rarest]]
 

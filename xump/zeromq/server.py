@@ -73,6 +73,7 @@ class Server:
         self.star: BinaryStar | None = None
         """The state of a server that is one of a pair."""
         self._machine: Machine | Paired
+        self._is_prefixed = False               # whether the queues of its services begin with its name
 
     def _take_name(self, option: str, name: str) -> None:
         """Two servers with one name would hand out each other's requests, to workers and clients that the other one knows.
@@ -81,9 +82,13 @@ class Server:
             ValueError: A server of this engine that is not closed has it.
         """
         servers = _serving.setdefault(self.engine, weakref.WeakValueDictionary())
-        if name in servers:
-            raise ValueError(f"{option} is {name!r}, under which requests of another server of this engine wait: close that one "
-                             f"first, or give this one another {option}=, or an engine of its own")
+        for other, server in servers.items():
+            # A prefix begins the names of services that clients choose.
+            if name == other or (server._is_prefixed and name.startswith(other)) or (
+                    option == "prefix" and other.startswith(name)):
+                raise ValueError(f"{option} is {name!r}, under which requests of another server of this engine wait, which has "
+                                 f"{other!r}: close that one first, or give this one another {option}=, or an engine of its own")
+        self._is_prefixed = option == "prefix"
         servers[name] = self
 
     def _open(self, endpoint: str, keys: Keys | None, public: bool, identity: bytes | None = None) -> zmq.Socket[bytes]:

@@ -56,7 +56,7 @@ class Agent:
         self._ping, self._ttl, self._timeout, self._tries = ping, ttl, timeout, tries
         self._servers = {endpoint: _Server(endpoint, now) for endpoint in endpoints}      # the one asked longest ago first
         self._requests: dict[bytes, _Request] = {}
-        self._waiting: list[bytes] = []
+        self._waiting: dict[bytes, None] = {}
         self._numbers = itertools.count(1)
 
     def alive(self, now: float) -> list[bytes]:
@@ -77,7 +77,7 @@ class Agent:
         server.expires, server.ping_at = now + self._ttl, now + self._ping
         if frames[1] != PONG and (request := self._requests.pop(frames[1], None)) is not None:
             request.done(list(frames[2:]))      # also from a server that was asked before: the number says for which request
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, {}
         for number in waiting:
             self._ask(number, now)
 
@@ -107,7 +107,7 @@ class Agent:
             elif request.server is None or now < request.server.expires:
                 continue
             self._ask(number, now)
-        self._waiting = [number for number in self._waiting if number in self._requests]
+        self._waiting = {number: None for number in self._waiting if number in self._requests}
 
     def _ask(self, number: bytes, now: float) -> None:
         request = self._requests.get(number)
@@ -119,5 +119,4 @@ class Agent:
                 request.server = server
                 self._servers[server.endpoint] = self._servers.pop(server.endpoint)
                 return
-        if number not in self._waiting:
-            self._waiting.append(number)
+        self._waiting[number] = None

@@ -103,12 +103,13 @@ class Service(Pack):
 
 
 class _Worker(PackWorker):
-    __slots__ = ("dialect", "parts", "parts_bytes", "request")
+    __slots__ = ("dialect", "has_begun", "parts", "parts_bytes", "request")
 
     dialect: WorkerDialect
     request: tuple[bytes, ...]
     parts: list[bytes]
     parts_bytes: int
+    has_begun: bool             # the client has a part of the reply
 
 
 PREFIX = "mdp/"
@@ -153,7 +154,7 @@ class Majordomo:
         """Malformed messages, and requests for which there was no room."""
         self._workers: dict[bytes, _Worker] = {}
         self._by_selector: dict[int, _Worker] = {}
-        self._next_sweep: float | None = None
+        self._next_sweep = float("-inf")            # at once, when the first service is there
         self.admits: Callable[[], bool] | None = None
         """Says whether a request of a client is let in; None: each is. A server of a pair that is not active lets none in."""
         self.refused = 0
@@ -230,7 +231,7 @@ class Majordomo:
         if name.startswith(self._reserved):
             self._answer(client, name, body, dialect.reply(dialect.final, name))
             return
-        service = self.services.get(name) or self._new_service(name)
+        service = self._named(name)
         if service is None:
             if 0 < len(name) <= SERVICE_BYTES_MAX:
                 self.dropped += 1           # there are too many services
@@ -270,12 +271,18 @@ class Majordomo:
     def _service_queue(self, name: bytes) -> str | None:
         if name.startswith(self._reserved):
             return None
-        service = self.services.get(name) or self._new_service(name)
+        service = self._named(name)
         return None if service is None else service.queue.name
 
-    def _new_service(self, name: bytes) -> Service | None:
-        if not 0 < len(name) <= SERVICE_BYTES_MAX or len(self.services) >= SERVICES_MAX:
-            return None
+    def _named(self, name: bytes) -> Service | None:
+        """The service that a client names, which may be new; None: the name is wrong, or there are too many. Those of workers are
+        not bounded so, but by `WORKERS_MAX`."""
+        found = self.services.get(name)
+        if found is not None or not 0 < len(name) <= SERVICE_BYTES_MAX or len(self.services) >= SERVICES_MAX:
+            return found
+        return self._new_service(name)
+
+    def _new_service(self, name: bytes) -> Service:
         rule = self._rules.get(name, self._rule)
         # Latin-1 has a character for each byte, so that names differ as their bytes do.
         queue = self.engine.create_queue(
@@ -332,7 +339,7 @@ class Majordomo:
             return
         selector = service.join(identity).selector
         worker = self._workers[identity] = self._by_selector[selector.id] = _Worker(identity, service, selector)
-        worker.dialect, worker.parts, worker.parts_bytes = dialect, [], 0
+        worker.dialect, worker.parts, worker.parts_bytes, worker.has_begun = dialect, [], 0, False
         worker.request = (identity, *dialect.command(Command.REQUEST))
         self._alive.add(identity, now)
 
@@ -348,6 +355,7 @@ class Majordomo:
         assert isinstance(service, Service)
         part_head, final_head = service.replies[worker.kind]
         if not final and part_head:
+            worker.has_begun = True
             self._send([client, *part_head, *body])
             return
         if not final or worker.parts:
@@ -374,7 +382,8 @@ class Majordomo:
         service = worker.pack
         assert isinstance(service, Service)
         of_titanic = worker.delivery is not None and worker.kind == TITANIC.number
-        service.leave(worker, redispatch=service.rule.redispatch)
+        # The parts of another worker would follow those that the client has, so it asks once more.
+        service.leave(worker, redispatch=service.rule.redispatch and not worker.has_begun)
         if of_titanic and self._titanic is not None:
             self._titanic.left(worker.client)
 
@@ -386,7 +395,7 @@ class Majordomo:
         for delivery in self.engine.deliveries(self._destination):
             worker = self._by_selector[delivery.selector.id]
             body = worker.take(delivery)
-            worker.parts, worker.parts_bytes = [], 0
+            worker.parts, worker.parts_bytes, worker.has_begun = [], 0, False
             self._send([*worker.request, worker.client, b"", *body])
             self._alive.told(worker.identity, now)
             if worker.kind == TITANIC.number and self._titanic is not None:
@@ -416,7 +425,7 @@ class Majordomo:
             self._forget(identity)
         for identity in self._alive.silent(now):
             self._send([identity, *self._workers[identity].dialect.command(Command.HEARTBEAT)])
-        if self._next_sweep is None or now >= self._next_sweep:
+        if now >= self._next_sweep:
             self._next_sweep = now + self._alive.interval
             for service in [service for service in self.services.values() if service.idle]:
                 del self.services[service.name]
