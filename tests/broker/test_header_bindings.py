@@ -82,7 +82,8 @@ def test_nothing_is_left_of_bindings_that_have_gone():
         graph, exchange = ExchangeGraph(engine), Exchange("e", "headers")
         graph.declared(exchange)
         engine.create_queue("q")
-        bindings = [Binding(Destination("queue", "q"), "", {"request": text(f"r{number}"), "kind": text("a")}) for number in range(9)]
+        bindings = [Binding(Destination("queue", "q"), "", {"request": text(f"r{number}"), "kind": text("a")})
+                    for number in range(9)]
         for binding in bindings:
             graph.bound(exchange, binding)
         for binding in bindings:
