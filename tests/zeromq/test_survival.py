@@ -6,6 +6,7 @@ answer in the end; `no` that it has none after all its tries.
 
 import re
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -421,3 +422,38 @@ def test_who_survives_what(system, failure, tmp_path):
         world = kind(ends, tmp_path) if kind is Titanic else kind(ends)
         world.patient = table()[system, failure] == "yes"
         assert world.answered(failure) == world.patient
+
+
+def test_a_broker_that_stood_still_hears_its_workers_before_it_takes_them_for_dead():
+    """Stopped by its system, say, for longer than it is patient: their heartbeats lie in its socket."""
+    now, asked, inside, go_on = [0.0], [], threading.Event(), threading.Event()
+
+    def clock():
+        if now[0] == 1.0:
+            asked.append(None)
+            if len(asked) == 3:             # when it has read, when it has handed out, and when it looks what is due
+                inside.set()
+                assert go_on.wait(60)
+        return now[0]
+
+    with zmq.Context() as context, Engine() as engine:
+        broker = MajordomoBroker("inproc://broker", engine=engine, context=context, clock=clock, heartbeat=10.0, liveness=2)
+        thread = threading.Thread(target=broker.run)
+        thread.start()
+        with context.socket(zmq.DEALER) as worker:
+            worker.connect("inproc://broker")
+            worker.send_multipart([b"MDPW02", b"\1", b"s"])
+            while not broker.machine.workers:
+                time.sleep(0.001)
+            now[0] = 1.0
+            broker.wake()
+            assert inside.wait(60)
+            worker.send_multipart([b"MDPW02", b"\5"])
+            now[0] = 1000.0
+            go_on.set()
+            while len(broker.machine._alive._told) and next(iter(broker.machine._alive._told.values())) < 1000.0:
+                time.sleep(0.001)
+            assert broker.machine.workers == 1
+            broker.stop()
+            thread.join()
+        broker.close()

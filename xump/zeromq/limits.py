@@ -55,6 +55,12 @@ PARTIALS_BYTES_MAX = 64 << 20
 have as many frames as one reply."""
 BATCH = 200
 """So many messages are read before requests are handed out: enough to share the cost, few enough that workers do not starve."""
+
+LATE_SECONDS = 0.1
+"""A server that does so much later what is due has stood still: it reads first."""
+
+LATE_BATCHES = 1_000
+"""So many batches of a socket at most."""
 WAIT_MS_MAX = 60_000
 """A server without anything due looks around so often."""
 HIGH_WATER_MESSAGES = 100_000

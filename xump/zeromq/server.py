@@ -20,7 +20,7 @@ import zmq
 from xump.engine import Engine
 from xump.errors import StoreLocked
 from xump.zeromq.binary_star import BinaryStar
-from xump.zeromq.limits import BATCH, WAIT_MS_MAX
+from xump.zeromq.limits import BATCH, LATE_BATCHES, LATE_SECONDS, WAIT_MS_MAX
 from xump.zeromq.majordomo.machine import PREFIX, Majordomo
 from xump.zeromq.messages import Messages, messages
 from xump.zeromq.pair import Pair, Paired
@@ -146,6 +146,8 @@ class Server:
             now = clock()
             due = machine.due()
             if due is not None and now >= due:
+                if now - due > LATE_SECONDS:
+                    self._read_all(now)
                 machine.tick(now)
                 machine.pump(now)
                 continue
@@ -176,13 +178,23 @@ class Server:
                 handler(frames, now)
             self._read(incoming, handler, now)
 
-    def _read(self, incoming: Messages, handler: Handler, now: float) -> None:
+    def _read_all(self, now: float) -> None:
+        """The server stood still: it hears what its peers have said meanwhile, before it takes them for dead. Those who never stop
+        do not hold it up for ever."""
+        for _, incoming, handler in self._handlers:
+            for _ in range(LATE_BATCHES):
+                if not self._read(incoming, handler, now):
+                    break
+
+    def _read(self, incoming: Messages, handler: Handler, now: float) -> bool:
+        """Read a batch; returns whether there may be more."""
         for _ in range(BATCH):
             frames = incoming.receive()
             if frames is None:
-                return
+                return False
             if len(frames) != 2 or not self._is_bell(frames):
                 handler(frames, now)
+        return True
 
     def _is_bell(self, frames: list[bytes]) -> bool:
         if frames[0] != self._bell_identity:
