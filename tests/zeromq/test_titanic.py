@@ -105,11 +105,19 @@ def test_a_request_that_is_closed_before_a_worker_has_it_is_not_done(titanic):
 def test_a_request_that_is_closed_while_a_worker_has_it_leaves_nothing(titanic, dies):
     uuid = titanic.request(b"x")
     titanic.worker("ready", b"s")
-    assert titanic.ask(b"close", uuid) == [b"200"]
-    titanic.worker(*(("disconnect",) if dies else ("reply", uuid, b"", b"done")))
+    for _ in range(2):
+        assert titanic.ask(b"close", uuid) == [b"200"]
+        assert titanic.ask(b"reply", uuid) == [b"400"]
+        assert not list(titanic.titanic.requests.browse())      # the disk knows nothing of it, either
+    other = titanic.request(b"y")
+    assert titanic.others == []                                 # the worker is still at work
+    sent = titanic.worker(*(("disconnect",) if dies else ("reply", uuid, b"", b"done")))
     assert titanic.ask(b"reply", uuid) == [b"400"]
-    assert titanic.worker("ready", b"s", worker=b"w2") == []
-    assert not list(titanic.titanic.requests.browse()) and not list(titanic.titanic.replies.browse())
+    given = [titanic.peer.says("request", other, b"", b"y")]
+    assert sent == ([] if dies else given)
+    assert titanic.worker("ready", b"s", worker=b"w2") == (
+        [titanic.peer.says("request", other, b"", b"y", worker=b"w2")] if dies else [])
+    assert len(list(titanic.titanic.requests.browse())) == 1 and not list(titanic.titanic.replies.browse())
 
 
 def test_a_request_without_a_body_or_for_a_service_that_cannot_be_is_refused(titanic):
@@ -345,7 +353,7 @@ def test_after_a_restart_everything_is_there(tmp_path):
 @pytest.mark.parametrize("seed", range(30))
 def test_requests_and_workers_at_random_agree_with_a_model(seed):
     chance, titanic = random.Random(seed), Titanic()
-    state, at_work, workers, closed = {}, {}, set(), set()
+    state, at_work, workers = {}, {}, set()
     names = itertools.count()
 
     def take_in(sent):
@@ -367,20 +375,17 @@ def test_requests_and_workers_at_random_agree_with_a_model(seed):
             take_in(titanic.worker("ready", b"s", worker=name))
         elif what == "reply" and busy:
             uuid = at_work.pop(name := chance.choice(busy))
-            state[uuid] = "closed" if uuid in closed else "replied"
+            if state[uuid] == "pending":
+                state[uuid] = "replied"
             take_in(titanic.worker("reply", uuid, b"", b"for " + uuid, worker=name))
         elif what in ("die", "lie") and free + busy:
             name = chance.choice(free + busy)
             workers.discard(name)
-            if (uuid := at_work.pop(name, None)) in closed:
-                state[uuid] = "closed"
+            at_work.pop(name, None)
             take_in(titanic.worker(*(("disconnect",) if what == "die" else ("reply", b"?", b"", b"x")), worker=name))
         elif what == "close" and state:
             uuid = chance.choice(sorted(state))
-            if uuid in at_work.values():
-                closed.add(uuid)
-            else:
-                state[uuid] = "closed"
+            state[uuid] = "closed"
             assert titanic.ask(b"close", uuid) == [b"200"]
         elif what == "look" and state:
             uuid = chance.choice(sorted(state))

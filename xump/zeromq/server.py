@@ -179,8 +179,8 @@ class Server:
             self._read(incoming, handler, now)
 
     def _read_all(self, now: float) -> None:
-        """The server stood still: it hears what its peers have said meanwhile, before it takes them for dead. Those who never stop
-        do not hold it up for ever."""
+        """The server stood still: it hears what its peers have said meanwhile, before it takes them for dead. Those who never
+        stop do not hold it up for ever."""
         for _, incoming, handler in self._handlers:
             for _ in range(LATE_BATCHES):
                 if not self._read(incoming, handler, now):

@@ -382,6 +382,8 @@ class Majordomo:
         service = worker.pack
         assert isinstance(service, Service)
         of_titanic = worker.delivery is not None and worker.kind == TITANIC.number
+        if of_titanic and self._titanic is not None:
+            self._titanic.leaves(worker)
         # The parts of another worker would follow those that the client has, so it asks once more.
         service.leave(worker, redispatch=service.rule.redispatch and not worker.has_begun)
         if of_titanic and self._titanic is not None:
@@ -451,6 +453,7 @@ class Majordomo:
             workers = [worker for worker in self._workers.values() if worker.pack is service]
             if service.workers != len(workers):
                 raise AssertionError(f"service {service.name!r} counts {service.workers} workers, and has {len(workers)}")
-            busy = sum(worker.delivery is not None for worker in workers)
+            busy = sum(worker.delivery is not None and not (self._titanic is not None and self._titanic.is_closed(worker))
+                       for worker in workers)
             if service.queue.outstanding < busy:
                 raise AssertionError(f"{busy} workers of {service.name!r} are busy, with {service.queue.outstanding} requests")

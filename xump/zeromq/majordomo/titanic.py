@@ -82,8 +82,8 @@ class Titanic:
                         f"with {prefix!r}, and there are at most so many services as `xump.zeromq.limits` says")
         self._uuids: list[bytes] = []
         self._asked = False                         # the store, to tell when what was done is on the disk
-        self._at_work: set[bytes] = set()
-        self._closed: set[bytes] = set()            # while a worker had it
+        self._at_work: dict[bytes, PackWorker] = {}
+        self._closed: set[bytes] = set()            # while a worker has it: its request is gone
         self._unkept: dict[bytes, tuple[Delivery | None, bytes]] = {}     # replies that have no room; None: it was given up
         self._unsaid: list[tuple[bytes, ...]] = []
         self._true: deque[tuple[list[tuple[bytes, ...]], list[bytes], BaseException | None]] = deque()
@@ -138,10 +138,13 @@ class Titanic:
         return [REFUSED] if gone else [ACCEPTED, *frames]
 
     def _close(self, uuid: bytes) -> None:
-        if uuid in self._at_work:
-            self._closed.add(uuid)                  # its worker has it in hand: what comes of it is thrown away
+        if uuid in self._closed:
             return
-        if uuid in self._unkept:
+        if uuid in self._at_work:
+            self._closed.add(uuid)
+            self._at_work[uuid].selector.disable()  # it is not free before it has replied; the reply is thrown away
+            self.requests.delete(self._pending.pop(uuid))
+        elif uuid in self._unkept:
             delivery, _ = self._unkept.pop(uuid)
             if delivery is not None:
                 delivery.ack()
@@ -157,16 +160,16 @@ class Titanic:
 
     def handed(self, worker: PackWorker) -> None:
         """A worker has got a request."""
-        self._at_work.add(worker.client)
+        self._at_work[worker.client] = worker
 
     def done(self, worker: PackWorker, body: Sequence[bytes]) -> None:
         """A worker has replied."""
         uuid = worker.client
-        self._at_work.discard(uuid)
+        del self._at_work[uuid]
         if uuid in self._closed:
             self._closed.discard(uuid)
-            del self._pending[uuid]
-            worker.settle()
+            worker.delivery = None
+            worker.selector.enable()
             return
         delivery, worker.delivery = worker.delivery, None
         reply = pack(0, body)
@@ -191,14 +194,16 @@ class Titanic:
         for uuid, (delivery, reply) in list(self._unkept.items()):
             self._keep(uuid, delivery, reply)
 
+    def leaves(self, worker: PackWorker) -> None:
+        """A worker that has a request goes."""
+        del self._at_work[worker.client]
+        if worker.client in self._closed:
+            self._closed.discard(worker.client)
+            worker.delivery = None
+
     def left(self, uuid: bytes) -> None:
         """The worker of a request has gone; the request is in its queue again, or was given up."""
-        self._at_work.discard(uuid)
-        number = self._pending[uuid]
-        if uuid in self._closed:
-            self._closed.discard(uuid)
-            self.requests.delete(self._pending.pop(uuid))
-        elif self.requests.fetch(number) is None:
+        if uuid in self._pending and self.requests.fetch(self._pending[uuid]) is None:
             del self._pending[uuid]
             self._keep(uuid, None, pack(1, ()))
 
@@ -252,8 +257,12 @@ class Titanic:
             kept = {_uuid(message.message_id): message.id for message in queue.browse()}
             if kept.items() - known.items():
                 raise AssertionError(f"{queue.name} has messages {sorted(kept.values())}, known are {sorted(known.values())}")
-        if not self._at_work <= self._pending.keys() or not self._closed <= self._at_work:
-            raise AssertionError("workers have requests that are not pending, or a closed one is with no worker")
+        if self._at_work.keys() - self._pending.keys() != self._closed:
+            raise AssertionError("workers have requests that are neither pending nor closed, or a closed one is with no worker")
+
+    def is_closed(self, worker: PackWorker) -> bool:
+        """Whether the request that the worker has is gone."""
+        return self._at_work.get(worker.client) is worker and worker.client in self._closed
 
 
 def _uuid(message_id: str | None) -> bytes:
