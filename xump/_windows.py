@@ -110,7 +110,8 @@ class Windows(Core):
         """The window of this engine that is given by its name or as a `Window`."""
         if not isinstance(window, (str, Window)):
             raise TypeError(f"window must be a Window or the name of one, got {type(window).__name__}")
-        found: Window | None = self._windows.get(plain(window) if isinstance(window, str) else window.name)
+        name = plain(window) if isinstance(window, str) else window.name
+        found: Window | None = self._windows.get(name)
         if found is None or (isinstance(window, Window) and found is not window):
-            raise WindowNotFound(f"no window {str(window) if isinstance(window, str) else window.name!r} in this engine")
+            raise WindowNotFound(f"no window {name!r} in this engine")
         return found

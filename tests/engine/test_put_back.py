@@ -1,10 +1,11 @@
-"""`Engine._put_back`: messages that were taken, and that nobody has seen, were not delivered."""
+"""`put_back`: messages that were taken, and that nobody has seen, were not delivered."""
 
 import random
 
 import pytest
 
 from xump import INFINITE, Engine, always, deliver, field, move_to
+from xump_ext.engine.taking import put_back
 
 
 def counts(queue):
@@ -31,7 +32,7 @@ def test_as_if_they_had_not_been_taken(seed, properties):
                 if delivery is not None:
                     {"t": lambda: None, "n": delivery.nack, "a": delivery.ack}[what]()
         taken = [delivery for _ in range(chance.randrange(4)) if (delivery := engines[0].get(queues[0])) is not None]
-        engines[0]._put_back(taken)
+        put_back(engines[0], taken)
         engines[0].check()
         assert counts(queues[0]) == counts(queues[1])
         assert all("stale" in repr(delivery) for delivery in taken)
@@ -59,7 +60,7 @@ def test_what_selectors_delivered():
             taken = engine.take(9, "d")
             assert [(delivery.address, delivery.delivery_count, delivery.redelivered) for delivery in taken] == [
                 (address, 1, False) for address in "abc"]
-            engine._put_back(taken)
+            put_back(engine, taken)
             engine.check()
             assert (reader.outstanding, engine.stats()["selectors"][reader.id]["paid"]) == (3, 0)
         for delivery in engine.take(9, "d"):
@@ -77,8 +78,8 @@ def test_and_once_more_after_a_restart(kind, tmp_path):
                 queue.publish("a")
             else:
                 queue.release()
-            engine._put_back([engine.get(queue)])
-            engine._put_back([engine.get(queue)])
+            put_back(engine, [engine.get(queue)])
+            put_back(engine, [engine.get(queue)])
             assert (queue.ready, queue.outstanding) == (1, 0)
             engine.check()
     with Engine() as engine:
@@ -95,7 +96,7 @@ def test_what_is_in_hands_no_more_is_left_out():
         taken = [engine.get(name) for name in "ab"]
         taken[0].ack()
         engine.delete_queue("b")
-        engine._put_back(taken)
+        put_back(engine, taken)
         engine.check()
         assert engine.queues["a"].ready == engine.queues["a"].outstanding == 0
 
@@ -109,7 +110,7 @@ def test_its_place_is_that_of_before():
         engine.publish_many("q", [("a",), ("b",)])
         taken = [engine.get("q")]
         reader = engine.create_selector("q", when=always, do=deliver("d"), credit=9)
-        engine._put_back(taken)
+        put_back(engine, taken)
         engine.check()
         reader.delete()
         engine.check()

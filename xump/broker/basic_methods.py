@@ -15,6 +15,7 @@ from xump.broker.methods import Call, encode
 from xump.broker.queue_arguments import unknown_to
 from xump.broker.queues import REPLY_TO
 from xump.broker.tables import INTEGERS, TYPE_NAMES
+from xump_ext.engine.taking import put_back
 
 if TYPE_CHECKING:
     from xump.broker.channel import Channel
@@ -106,7 +107,7 @@ def get(channel: Channel, call: Call) -> None:
     left = queue.handle.ready
     channel.answers.add(
         lambda: channel.got(delivery, call.no_ack, left, queue.is_quorum),
-        undo=lambda: channel.vhost.engine._put_back([delivery]))
+        undo=lambda: put_back(channel.vhost.engine, [delivery]))
     channel.connection.flush_soon()
 
 

@@ -142,14 +142,16 @@ class Server:
         poller = zmq.Poller()
         for socket, _, _ in self._handlers:
             poller.register(socket, zmq.POLLIN)
+        looked = clock()
         while not self._stopping:
             now = clock()
             due = machine.due()
             if due is not None and now >= due:
-                if now - due > LATE_SECONDS:
+                if now - max(due, looked) > LATE_SECONDS:       # what became due since it looked is not late
                     self._read_all(now)
                 machine.tick(now)
                 machine.pump(now)
+                looked = now
                 continue
             timeout = None if due is None else max(1, int((due - now) * 1000) + 1)
             if len(self._handlers) == 1:
@@ -160,7 +162,8 @@ class Server:
                     if socket in ready:
                         self._read(incoming, handler, clock())
             self._before_pump()
-            machine.pump(clock())
+            looked = clock()
+            machine.pump(looked)
 
     def _before_pump(self) -> None:
         """Do what threads of the server have left to do."""

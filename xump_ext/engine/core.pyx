@@ -42,11 +42,11 @@ from xump_ext.message.times cimport NEVER
 from xump_ext.message.message cimport Message, content_alone, content_new
 from xump_ext.route.due cimport due_again, release_due
 from xump_ext.route.clock cimport time_of
-from xump_ext.route.offering cimport in_hands, pay
+from xump_ext.route.offering cimport pay
 from xump_ext.state.queue_lists cimport queue_list
 from xump_ext.route.oldest cimport first_free
 from xump_ext.route.replies cimport Request
-from xump_ext.route.requeue cimport expire_in_room, mark_returned, put_back
+from xump_ext.route.requeue cimport expire_in_room, mark_returned
 from xump_ext.route.holding cimport hold, wake_everything
 from xump_ext.route.routing cimport go_on, run
 from xump_ext.route.unmatched cimport keep_unmatched
@@ -115,19 +115,6 @@ cdef class Core(EngineReading):
             if not ended and taken:
                 keep_undelivered(self, taken)
         return taken[0] if taken else None
-
-    def _put_back(self, list deliveries):
-        """Messages that were taken, and that nobody has seen, return to their old places as if they had not been taken. Stale
-        deliveries are left out."""
-        cdef Delivery delivery
-        self.begin_call()
-        try:
-            for delivery in reversed(deliveries):
-                if in_hands(delivery.entry):
-                    put_back(&self.e, delivery.entry)
-            go_on(&self.e)
-        finally:
-            self.unlock()
 
     cdef int get_into(self, list taken, QueueHandle handle) except -1:
         cdef entry_t* entry

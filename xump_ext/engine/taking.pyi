@@ -1,9 +1,14 @@
-"""Taking: the offer or the kept-back delivery that your program gets next, and the iterator over deliveries."""
+"""Taking: which offer or kept-back delivery your program gets next; the iterator over deliveries; putting back."""
 
 from typing import NoReturn, Self
 
 from xump_ext.engine.delivery import Delivery
 from xump_ext.engine.engine_lock import EngineLock
+
+def put_back(engine: EngineLock, deliveries: list[Delivery]) -> None:
+    """Messages that were taken, and that nobody has seen, return to their old places as if they had not been taken. Stale
+    deliveries are left out.
+    """
 
 class DeliveryIterator:
     """An iterator over deliveries, which ends when there has been none for `timeout` seconds. Created by `Engine.deliveries`.

@@ -1,4 +1,4 @@
-"""Taking: the offer or the kept-back delivery that your program gets next, and the iterator over deliveries (rules 8, 10)."""
+"""Taking: which offer or kept-back delivery your program gets next; the iterator over deliveries; putting back (rules 8, 10)."""
 
 from cpython.object cimport PyObject
 
@@ -8,6 +8,7 @@ from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.engine.sleepers cimport EngineSleepers
 from xump_ext.errors import no_pickle
 from xump_ext.route.offering cimport in_hands
+from xump_ext.route.requeue cimport return_unseen
 from xump_ext.route.routing cimport go_on, run
 from xump_ext.route.settling cimport nacked
 from xump_ext.state.envelope cimport DestinationRef
@@ -70,6 +71,20 @@ cdef int keep_undelivered(EngineSleepers core, list deliveries) except -1:
     if core.takers == 0:
         return 0
     return core.wake({delivery.destination or ("queue", delivery.queue.name) for delivery in deliveries})
+
+
+def put_back(EngineLock engine not None, list deliveries):
+    """Messages that were taken, and that nobody has seen, return to their old places as if they had not been taken. Stale
+    deliveries are left out."""
+    cdef Delivery delivery
+    engine.begin_call()
+    try:
+        for delivery in reversed(deliveries):
+            if in_hands(delivery.entry):
+                return_unseen(&engine.e, delivery.entry)
+        go_on(&engine.e)
+    finally:
+        engine.unlock()
 
 
 cdef class DeliveryIterator:

@@ -14,7 +14,7 @@ cdef enum:
     NACK_PREPARED = 1       # that was done
     NACK_RETURNS = 2        # the message returns, however often it was taken: there is no room for its dead letter
 cdef int nack_entry(engine_t* engine, entry_t* entry, int64_t delay_ns, bint by_hand, int how) except -1
-cdef int put_back(engine_t* engine, entry_t* entry) except -1
+cdef int return_unseen(engine_t* engine, entry_t* entry) except -1
 cdef int forget_nack(engine_t* engine, entry_t* entry) except -1
 cdef int note_nack(engine_t* engine, entry_t* entry) except -1
 # Whether a nack dead-letters the message.

@@ -297,7 +297,7 @@ cdef int nack_entry(engine_t* engine, entry_t* entry, int64_t delay_ns, bint by_
     return 0
 
 
-cdef int put_back(engine_t* engine, entry_t* entry) except -1:
+cdef int return_unseen(engine_t* engine, entry_t* entry) except -1:
     """Returns a message that your program has taken as if it had not: that was no delivery."""
     entry.delivery_count -= 1
     try:

@@ -157,7 +157,7 @@ def test_a_nack_of_a_message_that_the_engine_took_back_ends_its_lease(engine, we
 
 
 def test_a_client_that_went_while_it_waited_takes_nothing(engine, web, monkeypatch):
-    """What is taken has one delivery more: here it would be one too many."""
+    """Each take counts as a delivery, and the queue allows one."""
     jobs = engine.create_queue("jobs", delivery_limit=1)
     began, wait = threading.Semaphore(0), deliveries.wait
 

@@ -140,9 +140,9 @@ async def take(call: Call) -> web.Response:
                    for delivery, about in zip(taken, described, strict=True)])
 
 
-async def _first(call: Call, queue: Queue, seconds: float) -> Delivery | None:
-    """The first message, or None. If the broker ends, or the client goes, while this waits, it takes none: what is taken has one
-    delivery more, perhaps too many."""
+async def _first(call: Call, queue: Queue, timeout: float) -> Delivery | None:
+    """The first message, or None. If the broker ends, or the client goes, while this waits, it takes none: each take counts
+    as a delivery, and a queue may allow few."""
 
     def taken() -> Delivery | None:
         if call.broker.is_ending:
@@ -152,7 +152,7 @@ async def _first(call: Call, queue: Queue, seconds: float) -> Delivery | None:
         return call.engine.get(queue)
 
     first = taken()
-    return first if first is not None or seconds == 0 else await wait(call.engine, taken, queue, seconds)
+    return first if first is not None or timeout == 0 else await wait(call.engine, taken, queue, timeout)
 
 
 @contextmanager

@@ -50,7 +50,8 @@ def as_before(letter: Message) -> Message:
         headers = {name: value for name, value in letter.headers.items() if name not in BOUNCED}
         address = letter.headers.get("xump_original_address", letter.address)
         # As it bounced, its `reply_to` became the address (rule 11).
-        return letter.replace(address=address, reply_to=None if address == letter.address else letter.address, headers=headers)
+        reply_to = letter.address if letter.address not in ("", address) else None
+        return letter.replace(address=address, reply_to=reply_to, headers=headers)
     deaths = _deaths(letter)
     return _before_death(letter, deaths[0]) if deaths else letter
 

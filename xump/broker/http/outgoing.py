@@ -28,6 +28,7 @@ from xump.broker.http import cloudevents
 from xump.broker.http.targets import beginning, check_target
 from xump.broker.patience import in_steps, not_waiting
 from xump.errors import Closed, StaleDelivery, StoreFull, XumpError
+from xump_ext.engine.taking import put_back
 
 if TYPE_CHECKING:
     from xump.broker.http.webhooks import Webhooks
@@ -93,7 +94,7 @@ class Outgoing:
         await asyncio.gather(self._task, *posts, return_exceptions=True)
         # Those whose tasks had not begun were not sent; the others are answered.
         with not_waiting(self._engine):
-            _answer(partial(self._engine._put_back, list(posts.values())))
+            _answer(partial(put_back, self._engine, list(posts.values())))
 
     async def _run(self) -> None:
         failures = 0

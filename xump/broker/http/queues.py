@@ -21,6 +21,7 @@ from xump.broker.http.problems import Problem, asking
 from xump.broker.permissions import needed, topology_of
 from xump.topology import schema
 from xump.types import HeaderValue, State
+from xump_ext.engine.taking import put_back
 
 if TYPE_CHECKING:
     from xump.engine import Engine
@@ -279,7 +280,7 @@ def _requeue_some(call: Call, name: str, to: str | None, count: int) -> int:
                 tx.publish(target, as_before(delivery.message))
                 tx.ack(delivery)
     except BaseException:
-        engine._put_back(taken)
+        put_back(engine, taken)
         raise
     return len(taken)
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from xump.broker.vhost import Vhost
 
 logger = logging.getLogger("xump")
-NAME = re.compile(r"\{(\w+)\}")       # in a path
+
+NAME = re.compile(r"\{(\w+)\}")
+"""A name in the path of a route."""
 
 END_SECONDS = 1.0
 """How long the end waits for a request that is being answered, or that still comes in."""

@@ -231,7 +231,7 @@ class Majordomo:
         if name.startswith(self._reserved):
             self._answer(client, name, body, dialect.reply(dialect.final, name))
             return
-        service = self._named(name)
+        service = self.services.get(name) or self._named(name)
         if service is None:
             if 0 < len(name) <= SERVICE_BYTES_MAX:
                 self.dropped += 1           # there are too many services
@@ -271,15 +271,14 @@ class Majordomo:
     def _service_queue(self, name: bytes) -> str | None:
         if name.startswith(self._reserved):
             return None
-        service = self._named(name)
+        service = self.services.get(name) or self._named(name)
         return None if service is None else service.queue.name
 
     def _named(self, name: bytes) -> Service | None:
-        """The service that a client names, which may be new; None: the name is wrong, or there are too many. Those of workers are
-        not bounded so, but by `WORKERS_MAX`."""
-        found = self.services.get(name)
-        if found is not None or not 0 < len(name) <= SERVICE_BYTES_MAX or len(self.services) >= SERVICES_MAX:
-            return found
+        """A new service, which a client has named; None: the name is wrong, or there are too many. Workers may bring others: they
+        are bounded themselves."""
+        if not 0 < len(name) <= SERVICE_BYTES_MAX or len(self.services) >= SERVICES_MAX:
+            return None
         return self._new_service(name)
 
     def _new_service(self, name: bytes) -> Service:
@@ -381,13 +380,13 @@ class Majordomo:
         self._alive.remove(identity)
         service = worker.pack
         assert isinstance(service, Service)
-        of_titanic = worker.delivery is not None and worker.kind == TITANIC.number
-        if of_titanic and self._titanic is not None:
-            self._titanic.leaves(worker)
+        of_titanic = self._titanic if worker.delivery is not None and worker.kind == TITANIC.number else None
+        if of_titanic is not None:
+            of_titanic.leaves(worker)
         # The parts of another worker would follow those that the client has, so it asks once more.
         service.leave(worker, redispatch=service.rule.redispatch and not worker.has_begun)
-        if of_titanic and self._titanic is not None:
-            self._titanic.left(worker.client)
+        if of_titanic is not None:
+            of_titanic.left(worker.client)
 
     # ---- what goes out
 
