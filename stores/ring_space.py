@@ -6,12 +6,14 @@ Cleaning copies the live records at the beginning of the log forward, to its end
 begin with any record, also in the middle of a group: the part of the group before it was copied forward, durably.
 
 Room is *short* when the engine refuses messages, or will refuse them after a few more groups, though the file may grow up to
-its bound. Messages that selectors would bring count as those that are published, if a clean log has the room that they want
-(`Demand` says how much). Then the log is cleaned as soon as a sixteenth of the file, and half a segment, is dead: at worst, in
-a full store, 16 bytes are copied for one that is gained. If room is short only because the file has not grown yet, it grows
-while less than half of the log is dead; else the log is cleaned: the bytes copied forward are then at most as many as the bytes
-gained. The store has to know how many bytes are live for this: the engine says so in its `Demand`. That number may be too low;
-`carried_bytes` tells.
+its bound. Messages that selectors would bring, and dead letters, count as those that are published, if a clean log has the room
+that they want (`Demand` says how much). Then the log is cleaned as soon as a sixteenth of the file, and half a segment, is dead:
+at worst, in a full store, 16 bytes are copied for one that is gained. Where such messages wait, and nothing is written any more,
+any gain is worth it that lets them in: two full stores whose messages wait for each other would else stand still for good.
+
+If room is short only because the file has not grown yet, it grows while less than half of the log is dead; else the log is
+cleaned: the bytes copied forward are then at most as many as the bytes gained. The store has to know how many bytes are live for
+this: the engine says so in its `Demand`. That number may be too low; `carried_bytes` tells.
 
 A log that is three quarters dead is cleaned without need, as it goes on: so the file shrinks behind a backlog that was worked
 off, and opens faster. When the file cannot double any more, half is enough: the store refuses no room that it could have.
@@ -80,7 +82,7 @@ class RingSpace(RingReader):
         self._lap_live = 0                  # … how much of it was live, as the engine says …
         self._lap_carried = 0               # … and how much had been copied forward before
         self._sought = 0                    # the room that messages waited for, the last time
-        self._doubtful = 0                  # fewer dead bytes than that are no reason to clean again
+        self._astray = -1                   # … how much more that was than was live; -1: the lap gained what it should
         self._left = self._look_at = 0      # slots that the disk has; where the log ends when the disk is asked again
         self._no_growth = 0                 # until the log ends there the disk is full …
         self._refused = 0                   # … or until it has a segment more than those bytes, which it had when it refused
@@ -176,7 +178,7 @@ class RingSpace(RingReader):
         self._check_usable()
         self._live_bytes = demand.live_bytes
         if (demand.wanted_bytes or demand.refused_bytes > self._sought) and not self._cleaning:
-            self._lap, self._doubtful = -1, 0       # what lacks room is worth a lap, even after one that gained little
+            self._lap = self._astray = -1       # what lacks room is worth a lap, even after one that gained little
         self._sought = demand.refused_bytes
         try:
             part = self._next_part(demand)
@@ -194,7 +196,7 @@ class RingSpace(RingReader):
         short, low = self._is_short(demand, growable), self._is_low(demand)
         done = begin // capacity == self.end // capacity    # the segment that fills up just now has nothing to gain
         if done or not (short or low or self._idle(log, demand.live_bytes)):
-            self._lap, self._doubtful = -1, 0
+            self._lap = self._astray = -1
         elif self._worth(log, demand, short, low):
             if self._lap < 0:
                 self._lap, self._lap_carried, self._lap_live = self.end, demand.carried_bytes, demand.live_bytes
@@ -241,8 +243,11 @@ class RingSpace(RingReader):
             # A whole lap did not bring the room, or newcomers took it. Bytes copied forward beyond `live_bytes` count as dead
             # though they are not: so the log is not cleaned again at once, unless more than those died.
             self._lap = -1
-            self._doubtful = max(0, demand.carried_bytes - self._lap_carried - self._lap_live) + some // 2
-        if dead < self._doubtful:
+            self._astray = max(0, demand.carried_bytes - self._lap_carried - self._lap_live)
+        if demand.stands_still:
+            spare = self._spare(self._growable(), self._given - self._segments.begin)
+            return spare < demand.refused_bytes <= spare + dead - max(0, self._astray)
+        if self._astray >= 0 and dead < self._astray + some // 2:
             return False
         return not (short or low) or 2 * dead >= log or (short and dead >= some)
 

@@ -115,6 +115,9 @@ class Demand(NamedTuple):
     """The bytes, in all, of records that `oldest` gave and that were copied forward."""
     refused_bytes: int = 0
     """The room, in bytes, that messages wait for which selectors would bring; 0: none wait."""
+    stands_still: bool = False
+    """Messages wait for that room, and nothing was written to the store for a while: the log is cleaned for any gain that lets
+    them in."""
 
 
 class Committer(Protocol):

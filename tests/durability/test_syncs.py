@@ -150,8 +150,8 @@ def test_the_thread_does_not_wait_for_who_writes_already(tmp_path, kind, monkeyp
     """It would be given the turn that the next `sync` needs, and keep it while it waits for the interpreter's lock: that took a
     fifth of the time of a group in LMDB."""
     engine, backend = engine_on(tmp_path / "store", kind, "group")
-    committer, commit, turns = engine._stores["disk"].committer, Committer._commit_for_others, []
-    monkeypatch.setattr(Committer, "_commit_for_others", lambda self, *wanted: turns.append(self) or commit(self, *wanted))
+    committer, commit, turns = engine._stores["disk"].committer, Committer.write_for_others, []
+    monkeypatch.setattr(Committer, "write_for_others", lambda self, *how: turns.append(self) or commit(self, *how))
     with engine:
         backend.entered.clear()
         backend.go_on.clear()

@@ -28,6 +28,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from xump.durability.call_backs import CallBacks, Patience, Told
+from xump.durability.standstill import Standstill
 from xump.errors import Closed, StoreFailed
 from xump_ext.engine.signals import DeferredSignals
 from xump_ext.log.wakeup import Wakeup
@@ -71,7 +72,7 @@ def _write_in_turn(changed: set[Committer]) -> None:
             committer = min(changed, key=lambda one: one.name)
             changed.remove(committer)
             if committer._each_call:
-                committer._commit_for_others()
+                committer.write_for_others()
             else:
                 committer.wakeup.set()
     finally:
@@ -121,6 +122,7 @@ class Committer:
         self._calls = CallBacks(self)
         self._wanted: int | None = None     # the room that a call lacked which does not wait
         self._in_vain = (-1, 0)             # the ticket, and the room wanted, when the thread made room the last time
+        self._standstill = Standstill(self)
         self._each_call = backend.durability in ("sync", "process")
         port.connect(self, self._each_call)
         if not self._each_call:
@@ -134,12 +136,16 @@ class Committer:
                 thread.start()      # may raise, where the system gives no more threads
                 self._thread = thread
 
-    def _hasten(self) -> None:
+    def hasten(self) -> None:
         """Have the thread look at once for what there is to do."""
         if self._thread is None:
             self._start()
         self._hurry.set()
         self.wakeup.set()
+
+    def is_own_thread(self, thread: threading.Thread) -> bool:
+        """Whether this is the thread of the store."""
+        return thread is self._thread
 
     # ---- requests to write
 
@@ -170,14 +176,16 @@ class Committer:
         """A call that does not wait has changed something: the thread writes it."""
         if self._is_far_behind():
             self._calls.press()
-        self._hasten()
+        self.hasten()
 
     def _is_far_behind(self) -> bool:
         return self._port.open_bytes >= PRESSED_GROUPS * self._backend.group_bytes
 
     def _run(self) -> None:
         while not self._closing.is_set() and self.error is None:
-            self.wakeup.wait()
+            if not self.wakeup.wait(self._standstill.seconds):
+                self._standstill.look(self._written)
+                continue
             if not self._calls.hurry:
                 self._hurry.wait(0 if self._each_call else self._backend.group_ms / 1000)
             self._round()
@@ -190,7 +198,7 @@ class Committer:
         self.wakeup.clear()
         wanted, self._wanted = self._wanted, None
         if wanted is not None or self._has_work():      # else another thread writes it already: do not wait for its turn
-            self._commit_for_others(wanted)
+            self.write_for_others(wanted)
         if self._calls.pressed:
             self._catch_up(wanted)
         self._calls.look()
@@ -205,17 +213,17 @@ class Committer:
         if wanted is not None:
             self._in_vain = self._port.ticket, wanted
         if self._wanted is not None or self._port.open_bytes >= self._backend.group_bytes:
-            self._hasten()
+            self.hasten()
         else:
             self._calls.relieve()
 
-    def _commit_for_others(self, wanted: int | None = None) -> None:
+    def write_for_others(self, wanted: int | None = None, stands_still: bool = False) -> None:
         """Write what was gathered. If that fails, it is logged, and the next call that needs this store raises."""
         told = self._told
         try:
             with self._writing():
                 if self.error is None:
-                    self._write(self._syncs, wanted=wanted)
+                    self._write(self._syncs, wanted=wanted, stands_still=stands_still)
         except BaseException as error:
             if not isinstance(error, Exception) and threading.current_thread() is not self._thread:
                 raise       # a signal, or what a condition raises, ends a call of the program; the store's thread goes on
@@ -228,7 +236,7 @@ class Committer:
         """Have `told` called when the changes of this ticket are as durable as the store promises, and the records up to `fence`
         wait for other stores no more."""
         if self._calls.add(ticket, fence, told):
-            self._hasten()
+            self.hasten()
 
     def when_relieved(self, told: Told) -> None:
         """Have `told` called when the store has caught up."""
@@ -264,7 +272,7 @@ class Committer:
     def _look(self) -> None:
         """Find the call-backs that are due, and have the thread call them."""
         if (self._calls.hurry or self._calls.pressed) and self._calls.look() and threading.current_thread() is not self._thread:
-            self._hasten()
+            self.hasten()
 
     def sync(self, deadline: float | None) -> bool:
         """Make durable what was gathered. Returns False if the deadline, a time of `time.monotonic`, came first.
@@ -411,7 +419,7 @@ class Committer:
             if ticket != self._port.ticket or wanted < in_vain:
                 self._wanted = max(wanted, self._wanted or 0)
                 self._calls.press()
-                self._hasten()
+                self.hasten()
             return
         with self._writing():
             if self.error is None:
@@ -422,17 +430,18 @@ class Committer:
         if getattr(_here, "changed", None) is None:
             self.check()
 
-    def _write(self, sync: bool, last: bool = False, wanted: int | None = None) -> None:
+    def _write(self, sync: bool, last: bool = False, wanted: int | None = None, stands_still: bool = False) -> None:
         """Write the open group, if there is anything in it. The caller has the turn.
 
-        `wanted`: a call lacks room for so many bytes, so the log is cleaned in any case.
+        `wanted`: a call lacks room for so many bytes, so the log is cleaned in any case. `stands_still`: see `standstill.py`.
         """
         self.check()
+        cleaned = False
         try:
             group = self._port.seal(last)
             self._put(group, sync)
             if not last and (group is not None or wanted is not None or self._port.refused):
-                self._clean(wanted or 0)
+                cleaned = self._clean(wanted or 0, stands_still)
             if wanted is not None:
                 self._tell_room()       # the disk may have got room, of which nothing was written yet
         except BaseException as error:
@@ -441,6 +450,7 @@ class Committer:
             if isinstance(error, (OSError, MemoryError, StoreFailed)):
                 self.check()
             raise
+        self._standstill.watch(not last and self._port.refused and (cleaned or not stands_still))
 
     def _put(self, group: Group | None, sync: bool) -> None:
         """Write a group into the store. If asked to, sync it and everything before it."""
@@ -479,17 +489,21 @@ class Committer:
         except BaseException as error:
             self._raised = self._raised or error
 
-    def _clean(self, wanted: int) -> None:
-        """Free the oldest part of the log, as often as the store asks for it: write its live records once more, at the end."""
-        while (part := self._backend.oldest(self._port.demand(wanted))) is not None:
+    def _clean(self, wanted: int, stands_still: bool) -> bool:
+        """Free the oldest part of the log, as often as the store asks for it: write its live records once more, at the end.
+        Whether it gave any."""
+        cleaned = False
+        while (part := self._backend.oldest(self._port.demand(wanted, stands_still))) is not None:
             _, end, data = part
+            cleaned = True
             try:
                 self._port.copy_forward(data)
             except Closed:
-                return      # the store gives this part again when it is opened
+                return False        # the store gives this part again when it is opened
             self._put(self._port.seal(), self._backend.durability != "none")
             self._backend.release(end)
             self._tell_room()
+        return cleaned
 
     def _fail(self, error: BaseException) -> None:
         self.error = error

@@ -335,10 +335,11 @@ cdef class StorePort:
         """The store has failed: it writes nothing more."""
         self.journal.fail()
 
-    def demand(self, int64_t wanted):
+    def demand(self, int64_t wanted, bint stands_still=False):
         """The figures by which the back-end chooses its oldest part; `wanted`: bytes that a call lacks room for."""
         cdef store_t* store = &self.journal.store
-        return Demand(wanted, self.journal.live_bytes, largest_live(store), self.journal.carried_bytes, store.refused_bytes)
+        return Demand(wanted, self.journal.live_bytes, largest_live(store), self.journal.carried_bytes, store.refused_bytes,
+                      stands_still)
 
     @property
     def alone(self):

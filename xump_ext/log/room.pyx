@@ -3,12 +3,13 @@
 Messages in a full store must be able to move on and end, since only that makes room. So each step of a message leaves some room
 to later steps:
 
-    a publish, or a message from another store      leaves what the store asks for, and twice the largest message in it
-    the first MOVE within the store                 leaves a quarter of that
-    the second                                      leaves a sixteenth, and so on
+    a publish, or a message from RAM        leaves what the store asks for, and twice the largest message in it
+    a message from another durable store    leaves half of that
+    the first MOVE within the store         leaves a quarter
+    the second                              leaves a sixteenth, and so on
 
-With one limit for all steps, messages at the beginning of their way could take the room that others need to end. A store that
-cleans its log by copying live records forward needs room for that, too: twice the largest message, which no step may take.
+With one limit for all steps, messages at the beginning of their way could take the room that others need to end: two full stores
+whose messages go on in each other, or have their dead letters there, would wait for each other for good. A store that cleans its log by copying live records forward needs room for that, too: twice the largest message, which no step may take.
 """
 
 from xump_ext.errors import StoreFailed, StoreFull
@@ -44,46 +45,49 @@ cdef int64_t message_bytes(const content_t* content, bint linked) noexcept:
                       + sizeof(settle_record_t))
 
 
-cdef int64_t kept_bytes(const store_t* store, int64_t largest, int steps) noexcept:
+cdef int64_t kept_bytes(const store_t* store, int64_t largest, int halved) noexcept:
     """The room that a message leaves at this step. `largest`: bytes of the largest message that comes in now. As much as when it
     has come: else what is promised to several messages at once would not be there for the last of them."""
     largest = 2 * largest_with(store, largest)
-    return (store.kept + largest >> 2 * steps) + (largest if store.copies_forward else 0)
+    return (store.kept + largest >> halved) + (largest if store.copies_forward else 0)
 
 
-cdef int steps_down(const store_t* store, const entry_t* entry) except -1:
-    """How often the message was moved within the store, or out of it into RAM and back, this time included; COMES_IN: it comes
-    from outside the store."""
-    cdef int steps = 0
-    if store_behind(entry) != store:
-        return COMES_IN
-    while entry != NULL and steps < ENDS:
-        steps += entry.queue.store == store or entry.flags & OWNED != 0
+cdef int halved_by_steps(const store_t* store, const entry_t* entry) except -1:
+    """By how often the message was moved within the store, or out of it into RAM and back, this time included."""
+    cdef int halved = 0
+    cdef const store_t* behind = store_behind(entry)
+    while behind == store and entry != NULL and halved < ENDS:
+        if entry.queue.store == store or entry.flags & OWNED != 0:
+            halved += MOVES_ON
         entry = entry.parent
-    return steps
+    return halved_from(store, behind, halved)
 
 
-cdef bint store_takes(queue_t* queue, content_t* content, int steps) noexcept:
-    return store_takes_beside(queue, content, steps, 0)
+cdef int halved_from(const store_t* store, const store_t* behind, int within) noexcept:
+    return COMES_IN if behind == NULL else within if behind == store else PASSES_IN
 
 
-cdef bint store_takes_beside(queue_t* queue, content_t* content, int steps, int64_t others) noexcept:
+cdef bint store_takes(queue_t* queue, content_t* content, int halved) noexcept:
+    return store_takes_beside(queue, content, halved, 0)
+
+
+cdef bint store_takes_beside(queue_t* queue, content_t* content, int halved, int64_t others) noexcept:
     cdef store_t* store = queue.store
     cdef int64_t bytes = USUAL_BYTES
     if store.leaving_engine:
         return False
     if content != NULL:
         bytes += message_bytes(content, True)
-        bytes += kept_bytes(store, bytes, steps)
+        bytes += kept_bytes(store, bytes, halved)
     return takes(store, bytes + others)
 
 
-cdef bint store_takes_letters(store_t* store, int64_t bytes, int64_t largest, int steps) noexcept:
-    return takes(store, letters_want(store, bytes, largest, steps))
+cdef bint store_takes_letters(store_t* store, int64_t bytes, int64_t largest, int halved) noexcept:
+    return takes(store, letters_want(store, bytes, largest, halved))
 
 
-cdef int64_t letters_want(const store_t* store, int64_t bytes, int64_t largest, int steps) noexcept:
-    return store.promised + bytes + kept_bytes(store, largest, steps)
+cdef int64_t letters_want(const store_t* store, int64_t bytes, int64_t largest, int halved) noexcept:
+    return store.promised + bytes + kept_bytes(store, largest, halved)
 
 
 cdef void letters_promise(store_t* store, int64_t bytes) noexcept:
