@@ -9,7 +9,8 @@ to later steps:
     the second                              leaves a sixteenth, and so on
 
 With one limit for all steps, messages at the beginning of their way could take the room that others need to end: two full stores
-whose messages go on in each other, or have their dead letters there, would wait for each other for good. A store that cleans its log by copying live records forward needs room for that, too: twice the largest message, which no step may take.
+whose messages go on in each other, or have their dead letters there, would wait for each other for good. A store that cleans its
+log by copying live records forward needs room for that, too: twice the largest message, which no step may take.
 """
 
 from xump_ext.errors import StoreFailed, StoreFull
