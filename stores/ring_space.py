@@ -82,7 +82,8 @@ class RingSpace(RingReader):
         self._lap_live = 0                  # … how much of it was live, as the engine says …
         self._lap_carried = 0               # … and how much had been copied forward before
         self._sought = 0                    # the room that messages waited for, the last time
-        self._astray = -1                   # … how much more that was than was live; -1: the lap gained what it should
+        self._overhead = 0                  # … and how much more that was in the end than was live: dead, but no gain
+        self._in_vain = False               # whether the last lap gained too little
         self._left = self._look_at = 0      # slots that the disk has; where the log ends when the disk is asked again
         self._no_growth = 0                 # until the log ends there the disk is full …
         self._refused = 0                   # … or until it has a segment more than those bytes, which it had when it refused
@@ -178,7 +179,7 @@ class RingSpace(RingReader):
         self._check_usable()
         self._live_bytes = demand.live_bytes
         if (demand.wanted_bytes or demand.refused_bytes > self._sought) and not self._cleaning:
-            self._lap = self._astray = -1       # what lacks room is worth a lap, even after one that gained little
+            self._lap, self._in_vain = -1, False    # what lacks room is worth a lap, even after one that gained little
         self._sought = demand.refused_bytes
         try:
             part = self._next_part(demand)
@@ -196,7 +197,7 @@ class RingSpace(RingReader):
         short, low = self._is_short(demand, growable), self._is_low(demand)
         done = begin // capacity == self.end // capacity    # the segment that fills up just now has nothing to gain
         if done or not (short or low or self._idle(log, demand.live_bytes)):
-            self._lap = self._astray = -1
+            self._lap, self._in_vain = -1, False
         elif self._worth(log, demand, short, low):
             if self._lap < 0:
                 self._lap, self._lap_carried, self._lap_live = self.end, demand.carried_bytes, demand.live_bytes
@@ -242,12 +243,14 @@ class RingSpace(RingReader):
         if 0 <= self._lap <= self._given:
             # A whole lap did not bring the room, or newcomers took it. Bytes copied forward beyond `live_bytes` count as dead
             # though they are not: so the log is not cleaned again at once, unless more than those died.
-            self._lap = -1
-            self._astray = max(0, demand.carried_bytes - self._lap_carried - self._lap_live)
+            self._lap, self._in_vain = -1, True
+            self._overhead = max(0, demand.carried_bytes - self._lap_carried - self._lap_live)
+            if demand.stands_still:
+                return False        # one lap each time
         if demand.stands_still:
             spare = self._spare(self._growable(), self._given - self._segments.begin)
-            return spare < demand.refused_bytes <= spare + dead - max(0, self._astray)
-        if self._astray >= 0 and dead < self._astray + some // 2:
+            return spare < demand.refused_bytes <= spare + dead - self._overhead
+        if self._in_vain and dead < self._overhead + some // 2:
             return False
         return not (short or low) or 2 * dead >= log or (short and dead >= some)
 

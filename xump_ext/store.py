@@ -112,9 +112,9 @@ class Demand(NamedTuple):
     largest_bytes: int
     """The bytes that the largest live message takes, or a quarter more at most."""
     carried_bytes: int
-    """The bytes, in all, of records that `oldest` gave and that were copied forward."""
+    """The bytes, in all, that were written to copy forward what `oldest` gave, with the heads of groups."""
     refused_bytes: int = 0
-    """The room, in bytes, that messages wait for which selectors would bring; 0: none wait."""
+    """The least room, in bytes, that one of the messages waits for which selectors would bring; 0: none waits."""
     stands_still: bool = False
     """Messages wait for that room, and nothing was written to the store for a while: the log is cleaned for any gain that lets
     them in."""

@@ -1,6 +1,7 @@
 """Two full stores whose messages go on in each other, by MOVE or as dead letters: they never stand still for good, though your
 program publishes into them until they are full."""
 
+import contextlib
 import itertools
 import threading
 import time
@@ -9,7 +10,7 @@ from collections import Counter
 import pytest
 
 from tests.model.full import SEGMENT, SMALL
-from xump import INFINITE, Engine, StoreFull, always, deliver, move_to
+from xump import INFINITE, Engine, StoreFull, always, copy_to, deliver, move_to
 
 SECONDS = 60
 KINDS = [("ring", "lmdb"), ("lmdb", "ring"), ("ring", "ring"), ("lmdb", "lmdb")]
@@ -68,6 +69,60 @@ def test_all_that_is_published_comes_to_its_end(tmp_path, clock, kinds, durabili
             found[int(delivery.message.body)] += 1
         assert found == Counter(range(sent))
         engine.check()
+
+
+@pytest.mark.parametrize("beside", ["nothing", "messages from RAM", "copies", "a large message"])
+@pytest.mark.parametrize("kinds", KINDS, ids=" ".join)
+def test_a_line_of_two_stores_goes_on_whatever_else_wants_room(tmp_path, kinds, beside):
+    """What is refused, and wants more room or nothing any more, hides nothing that a cleaned log has room for."""
+    sent = taken = 0
+    with Engine() as engine:
+        for store, kind in zip("ab", kinds, strict=True):
+            engine.create_store(store, kind, path=tmp_path / store, durability="process", **SMALL[kind])
+        with engine.building():
+            engine.create_queue("in", store="a")
+            for name in ("work", "done", "log"):
+                engine.create_queue(name, store="b")
+            engine.create_queue("ram")
+            engine.create_selector("in", when=always, do=move_to("work"), credit=INFINITE)
+            engine.create_selector("ram", when=always, do=move_to("work"), credit=INFINITE)
+            step = engine.create_selector("work", when=always, do=move_to("done"), credit=3, enabled=False)
+            engine.create_selector("done", when=always, do=deliver("out"), credit=20)
+            if beside == "copies":
+                engine.create_selector("work", when=always, do=copy_to("log"))
+                engine.create_selector("log", when=always, do=deliver("log"), credit=20)
+        for queue, count in (("in", 3_000), ("ram", 20 if beside == "messages from RAM" else 0)):
+            for number in range(count):
+                with contextlib.suppress(StoreFull):
+                    engine.publish(queue, "x", bytes(14_000 if beside == "a large message" and number == 2_000 else 100))
+                    sent += 1
+        step.enable()
+        until = time.monotonic() + SECONDS
+        while taken < sent and time.monotonic() < until:
+            deliveries = engine.take(1_000)
+            engine.ack(deliveries)
+            taken += sum(delivery.destination == "out" for delivery in deliveries)
+            time.sleep(0 if deliveries else 0.01)
+        assert taken == sent, f"nothing goes on: {engine.queues}"
+        engine.check()
+
+
+def test_what_a_lap_writes_anew_is_no_gain(tmp_path):
+    """A ring that is full of live messages lacks a few bytes for one that waits: fewer than the heads of the groups take that copying
+    writes. The thread tries it once, and does not go round and round, with the turn in its hands."""
+    with Engine() as engine:
+        engine.create_store("s", "ring", path=tmp_path / "s", **SMALL["ring"])
+        engine.create_queue("kept", store="s")
+        engine.create_queue("upstream")
+        engine.create_selector("upstream", when=always, do=move_to("kept"), credit=INFINITE)
+        fill(engine, "kept", 9_000, 0)
+        [committer] = engine._committers()
+        for size in range(4, 9_000, 200):       # some of them lack so few
+            engine.publish("upstream", "x", bytes(size))
+            engine.sync(timeout=SECONDS)
+            eventually(lambda: not committer._standstill._watching)
+            engine.queues["upstream"].purge()
+            engine.check()
 
 
 @pytest.fixture

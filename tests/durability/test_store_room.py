@@ -439,3 +439,27 @@ def test_a_condition_ends_the_program_though_the_store_fails_just_then(tmp_path,
         engine.sync()
     with pytest.raises(StoreFailed, match="no disk"):
         engine.close()
+
+
+@pytest.mark.parametrize("kind", ["ring", "lmdb"])
+def test_a_store_that_is_opened_again_and_again_does_not_fill_up(tmp_path, kind):
+    """What was copied forward just before the end stands twice in the log then. Copied again each time, both would stay."""
+    options = RING | {"max_bytes": 7 * SEGMENT} if kind == "ring" else {"max_bytes": 2 << 20}
+    for turn in range(16):
+        with Engine() as engine:
+            store = engine.create_store("s", kind, path=tmp_path / "s", durability="none", **options)
+            with engine.building():
+                kept, flow = engine.create_queue("kept", store="s"), engine.create_queue("flow", store="s")
+            if not turn:
+                for number in range(700):
+                    kept.publish("x", b"%0100d" % number)
+                kept.meta["map"] = bytes(3_000)
+            for _ in range(60):
+                for _ in range(20):
+                    flow.publish("x", bytes(100))
+                engine.sync()
+                flow.purge()
+            engine.check()
+            assert [message.body for message in kept.browse()] == [b"%0100d" % number for number in range(700)]
+            assert kept.meta["map"] == bytes(3_000)
+            assert kind == "lmdb" or store.committer._backend.end - store.committer._backend._segments.begin < 7 * SEGMENT

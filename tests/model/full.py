@@ -9,6 +9,7 @@ less is not refused, no selector stands still in front of so much room, and a st
 """
 
 import re
+import threading
 import time
 from collections import Counter
 from queue import SimpleQueue
@@ -58,6 +59,8 @@ class FullWorld(World):
     def open_stores(self):
         super().open_stores()
         self.hearing = Hearing(self.engine, self.names, self.run_ahead)
+        for committer in self.engine._committers():
+            committer._standstill._seconds = threading.TIMEOUT_MAX      # `sync` does what the thread would
 
     def run_ahead(self):
         """The clock goes on while room is made. A call keeps its time, so the model sees nothing of that."""
@@ -66,6 +69,15 @@ class FullWorld(World):
     def told(self, what):
         tellings = "".join(f"\nthe model was told: {told}" for told in self.tellings)
         return re.sub(r"\.{4,}", "...", super().told(what + tellings))
+
+    def sync(self):
+        """Stores stand still then, too: they are cleaned for any gain."""
+        def synced(engine, side):
+            engine.sync()
+            for committer in engine._committers() if side else ():
+                committer.write_for_others(stands_still=True)
+        self.both(synced, "sync()")
+        self.compare_synced()
 
     # ---- a call
 
@@ -181,7 +193,8 @@ class FullWorld(World):
         """So much room is enough for messages of so many bytes, beside others that are there, or were."""
         backend = self.committer(store)._backend
         largest = 1.3 * max([bytes + USUAL_BYTES, *others, *self.charges(store)])
-        return 1.02 * bytes + USUAL_BYTES + backend.kept_bytes + (4 if backend.copies_forward else 2) * largest
+        kept = (backend.kept_bytes + 2 * largest) * (1.5 if len(self.stores) > 1 else 1)
+        return 1.02 * bytes + USUAL_BYTES + kept + (2 * largest if backend.copies_forward else 0)
 
     def full_stores(self):
         """Those that would not take a small message."""

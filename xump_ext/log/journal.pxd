@@ -26,7 +26,8 @@ cdef class Journal:
     cdef uint64_t group_bytes       # the size at which a group should be written
     cdef uint64_t crowded_at        # size of the open group at which `crowded` is called: `group_bytes`, then four times that, …
     cdef bint carries               # the open group has records that were copied forward
-    cdef readonly uint64_t carried_bytes    # bytes of such records since the store was opened
+    cdef readonly uint64_t carried_bytes    # bytes written by that since the store was opened, with the heads of groups
+    cdef dict copied                # (kind, queue, id) of a record that the log had twice -> position of the last copy
     cdef char* spare                # the buffer that is not in use
     cdef uint64_t spare_capacity
     cdef object window              # the buffer of the log that was read last
@@ -44,6 +45,7 @@ cdef class Journal:
     cdef Group seal(self, bint exact, bint closing)
     cdef int written(self, Group group, bint enough) except -1
     cdef bint is_last_of(self, const head_t* head) except -1
+    cdef bint is_in_vain(self, const head_t* head) except -1
     cdef int carry(self, data) except -1
     cdef void fail(self) noexcept
     cdef int mark_outstanding(self, bint closing, uint32_t number) except -1

@@ -57,6 +57,7 @@ cdef class Journal:
         self.unsynced = set()
         self.leaving = {}
         self.departed = {}
+        self.copied = {}
         self.store.queues = <void*> self.queues
         self.store.leaving = <void*> self.leaving
         self.store.departed = <void*> self.departed
@@ -367,7 +368,9 @@ cdef class Journal:
             while at < <uint64_t> view.len:
                 head = <const head_t*> (<const char*> view.buf + at)
                 queue = store_queue(&self.store, head.queue) if head.queue else NULL
-                if head.queue in self.leaving:
+                if self.copied and self.is_in_vain(head):
+                    pass
+                elif head.queue in self.leaving:
                     if self.is_last_of(head) or waiting.has(head.queue, head.id):
                         record_again(&self.store, head)
                 elif queue != NULL and head.kind == ENTER:
@@ -395,8 +398,22 @@ cdef class Journal:
         finally:
             PyBuffer_Release(&view)
             self.carried_bytes += self.store.size - before
+            if before == sizeof(group_record_t) and self.store.size != before:
+                self.carried_bytes += before
         self.carries = True
         return 0
+
+    cdef bint is_in_vain(self, const head_t* head) except -1:
+        """Whether there is a later copy of this record. The store was closed, or killed, before the disk heard that its log begins
+        behind this one. Copied each time, both would stay for ever."""
+        key = head.kind, head.queue, head.id
+        last = self.copied.get(key)
+        if last is None:
+            return False
+        if head.position < last:
+            return True
+        del self.copied[key]
+        return False
 
     cdef bint is_last_of(self, const head_t* head) except -1:
         """Whether this is the last QUEUE or STATE of a queue that is leaving."""

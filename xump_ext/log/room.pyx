@@ -4,8 +4,9 @@ Messages in a full store must be able to move on and end, since only that makes 
 to later steps:
 
     a publish, or a message from RAM        leaves what the store asks for, and twice the largest message in it
-    a message from another durable store    leaves half of that
-    the first MOVE within the store         leaves a quarter
+                                            (if there are other durable stores: half as much more)
+    a message from another durable store    leaves what the store asks for, and twice the largest message
+    the first MOVE within the store         leaves a quarter of that
     the second                              leaves a sixteenth, and so on
 
 With one limit for all steps, messages at the beginning of their way could take the room that others need to end: two full stores
@@ -46,49 +47,55 @@ cdef int64_t message_bytes(const content_t* content, bint linked) noexcept:
                       + sizeof(settle_record_t))
 
 
-cdef int64_t kept_bytes(const store_t* store, int64_t largest, int halved) noexcept:
+cdef int64_t kept_bytes(const store_t* store, int64_t largest, int way) noexcept:
     """The room that a message leaves at this step. `largest`: bytes of the largest message that comes in now. As much as when it
     has come: else what is promised to several messages at once would not be there for the last of them."""
     largest = 2 * largest_with(store, largest)
-    return (store.kept + largest >> halved) + (largest if store.copies_forward else 0)
+    cdef int64_t kept = store.kept + largest
+    if way >= MOVES_ON:
+        kept >>= way
+    elif way == COMES_IN and store.engine.store_count > 1:
+        kept += kept >> 1
+    return kept + (largest if store.copies_forward else 0)
 
 
-cdef int halved_by_steps(const store_t* store, const entry_t* entry) except -1:
-    """By how often the message was moved within the store, or out of it into RAM and back, this time included."""
-    cdef int halved = 0
+cdef int way_within(const store_t* store, const entry_t* entry) except -1:
+    """How far the message is on its way: it was moved within the store so often, or out of it into RAM and back, this time
+    included."""
+    cdef int way = 0
     cdef const store_t* behind = store_behind(entry)
-    while behind == store and entry != NULL and halved < ENDS:
+    while behind == store and entry != NULL and way < ENDS:
         if entry.queue.store == store or entry.flags & OWNED != 0:
-            halved += MOVES_ON
+            way += MOVES_ON
         entry = entry.parent
-    return halved_from(store, behind, halved)
+    return way_from(store, behind, way)
 
 
-cdef int halved_from(const store_t* store, const store_t* behind, int within) noexcept:
+cdef int way_from(const store_t* store, const store_t* behind, int within) noexcept:
     return COMES_IN if behind == NULL else within if behind == store else PASSES_IN
 
 
-cdef bint store_takes(queue_t* queue, content_t* content, int halved) noexcept:
-    return store_takes_beside(queue, content, halved, 0)
+cdef bint store_takes(queue_t* queue, content_t* content, int way) noexcept:
+    return store_takes_beside(queue, content, way, 0)
 
 
-cdef bint store_takes_beside(queue_t* queue, content_t* content, int halved, int64_t others) noexcept:
+cdef bint store_takes_beside(queue_t* queue, content_t* content, int way, int64_t others) noexcept:
     cdef store_t* store = queue.store
     cdef int64_t bytes = USUAL_BYTES
     if store.leaving_engine:
         return False
     if content != NULL:
         bytes += message_bytes(content, True)
-        bytes += kept_bytes(store, bytes, halved)
+        bytes += kept_bytes(store, bytes, way)
     return takes(store, bytes + others)
 
 
-cdef bint store_takes_letters(store_t* store, int64_t bytes, int64_t largest, int halved) noexcept:
-    return takes(store, letters_want(store, bytes, largest, halved))
+cdef bint store_takes_letters(store_t* store, int64_t bytes, int64_t largest, int way) noexcept:
+    return takes(store, letters_want(store, bytes, largest, way))
 
 
-cdef int64_t letters_want(const store_t* store, int64_t bytes, int64_t largest, int halved) noexcept:
-    return store.promised + bytes + kept_bytes(store, largest, halved)
+cdef int64_t letters_want(const store_t* store, int64_t bytes, int64_t largest, int way) noexcept:
+    return store.promised + bytes + kept_bytes(store, largest, way)
 
 
 cdef void letters_promise(store_t* store, int64_t bytes) noexcept:
@@ -119,5 +126,5 @@ cdef bint takes(store_t* store, int64_t bytes) noexcept:
         store_changed(store)            # tell the committer, which cleans the log if that helps
     if not store.failed and not strikes(ROOM, store.group):
         store.refused = max(store.refused, store.size_top + 1)
-        store.refused_bytes = max(store.refused_bytes, bytes)
+        store.refused_bytes = bytes if store.refused_bytes == 0 else min(store.refused_bytes, bytes)
     return False

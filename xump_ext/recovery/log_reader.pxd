@@ -37,6 +37,7 @@ cdef class Recovery:
     cdef dict retries           # (queue, id) -> {number of an orderly end: until when a retry delays the message}
 
     cdef int apply(self, const head_t* head) except -1
+    cdef int note_copy(self, const head_t* head) except -1
     cdef recovered_t* recovered(self, uint32_t number) except NULL
     cdef int apply_queue(self, const queue_record_t* record) except -1
     cdef int check_id(self, const head_t* head, uint64_t id) except -1

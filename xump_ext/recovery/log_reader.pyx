@@ -193,6 +193,8 @@ cdef class Recovery:
             if queue.map is None:
                 queue.map = Map.__new__(Map)
             map = queue.map
+        if record.head.id == map.number:
+            self.note_copy(&record.head)
         if not map_read(map, record):
             raise self.nonsense(&record.head, "does not say what its length is made of")
         return 0
@@ -208,12 +210,19 @@ cdef class Recovery:
             self.check_id(&record.head, record.head.id)
             if record.first_id:         # nothing has entered yet
                 self.check_id(&record.head, record.first_id)
+            if queue.adopted is not None and record.head.id == queue.adopted[0]:
+                self.note_copy(&record.head)
             queue.adopted = adopt_read(record)
             for numbers in queue.adopted[2]:
                 self.journal.last_number = max(self.journal.last_number, max(numbers))
         return 0
 
     # ---- messages
+
+    cdef int note_copy(self, const head_t* head) except -1:
+        """This record was copied forward from an earlier one, which the log still has."""
+        self.journal.copied[head.kind, head.queue, head.id] = head.position
+        return 0
 
     cdef int check_id(self, const head_t* head, uint64_t id) except -1:
         """Ids begin with 1, and end long before there are no more: what counts on from one must not come to 0."""
@@ -240,6 +249,8 @@ cdef class Recovery:
             entry.id = record.head.id
             index_insert(&queue.index, entry)
             queue.count += 1
+        else:
+            self.note_copy(&record.head)
         entry.timestamp = record.timestamp
         entry.sequence = record.body_bytes          # until it has its place
         entry.content.loaded = stored_content(record.head.position, record.head.length)

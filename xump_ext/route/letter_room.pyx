@@ -15,7 +15,7 @@ from libc.stdint cimport uintptr_t
 from xump_ext.errors import StoreFull
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.owners cimport store_behind
-from xump_ext.log.room cimport COMES_IN, ENDS, halved_from, letter_bytes, letters_promise, letters_want, store_takes_letters
+from xump_ext.log.room cimport COMES_IN, ENDS, way_from, letter_bytes, letters_promise, letters_want, store_takes_letters
 from xump_ext.route.letters cimport dead_letter_of
 from xump_ext.route.settling cimport ends_fresh, hops_of
 from xump_ext.state.constants cimport REASON_EXPIRED, REASON_REJECTED
@@ -25,18 +25,18 @@ from xump_ext.state.limits cimport drops
 
 
 cdef bint letter_fits(engine_t* engine, entry_t* entry, int reason) except -1:
-    cdef int halved = ENDS
+    cdef int way = ENDS
     cdef bint passes_on = False
     cdef int64_t bytes
-    cdef store_t* store = letter_store(engine, entry, reason, &halved, &passes_on)
+    cdef store_t* store = letter_store(engine, entry, reason, &way, &passes_on)
     if store == NULL:
         return True
     bytes = letter_bytes(content_at(entry))
-    if store_takes_letters(store, bytes, bytes, halved):
+    if store_takes_letters(store, bytes, bytes, way):
         if passes_on:
             letters_promise(store, bytes)
         return True
-    engine.wanting, engine.wanted = store, letters_want(store, bytes, bytes, halved)
+    engine.wanting, engine.wanted = store, letters_want(store, bytes, bytes, way)
     return False
 
 
@@ -46,8 +46,8 @@ cdef int letter_room(engine_t* engine, entry_t* entry) except -1:
     return 0
 
 
-cdef store_t* letter_store(engine_t* engine, entry_t* entry, int reason, int* halved, bint* passes_on) except? NULL:
-    """The store that has to have room for the dead letter of an entry; NULL: none has. `halved`: gets how far the message is on
+cdef store_t* letter_store(engine_t* engine, entry_t* entry, int reason, int* way, bint* passes_on) except? NULL:
+    """The store that has to have room for the dead letter of an entry; NULL: none has. `way`: gets how far the message is on
     its way there. `passes_on`: whether a transit queue copies it, in the run that is still to come."""
     cdef queue_t* namer
     cdef store_t* behind
@@ -64,7 +64,7 @@ cdef store_t* letter_store(engine_t* engine, entry_t* entry, int reason, int* ha
     store = letters.store if letters.durable else behind
     if store == NULL or store.failed or store.leaving_engine:
         return NULL
-    halved[0] = halved_from(store, behind, ENDS)
+    way[0] = way_from(store, behind, ENDS)
     passes_on[0] = letters.transit
     return store
 
@@ -76,28 +76,28 @@ cdef object no_room_for_letters(store_t* store):
 
 cdef class LetterRoom:
     cdef int add(self, engine_t* engine, entry_t* entry, int reason) except -1:
-        cdef int halved = ENDS
+        cdef int way = ENDS
         cdef bint passes_on
-        cdef store_t* store = letter_store(engine, entry, reason, &halved, &passes_on)
-        return 0 if store == NULL else self.count(store, letter_bytes(content_at(entry)), halved)
+        cdef store_t* store = letter_store(engine, entry, reason, &way, &passes_on)
+        return 0 if store == NULL else self.count(store, letter_bytes(content_at(entry)), way)
 
     cdef int add_message(self, store_t* store, int64_t bytes) except -1:
         return self.count(store, bytes, COMES_IN)
 
-    cdef int count(self, store_t* store, int64_t bytes, int halved) except -1:
+    cdef int count(self, store_t* store, int64_t bytes, int way) except -1:
         if self.needs is None:
             self.needs = {}
         all, largest, most = self.needs.get(<uintptr_t> store, (0, 0, ENDS))
-        self.needs[<uintptr_t> store] = all + bytes, max(largest, bytes), min(most, halved)
+        self.needs[<uintptr_t> store] = all + bytes, max(largest, bytes), min(most, way)
         return 0
 
     cdef int check(self, engine_t* engine) except -1:
         cdef store_t* store
         if self.needs is None:
             return 0
-        for address, (bytes, largest, halved) in self.needs.items():
+        for address, (bytes, largest, way) in self.needs.items():
             store = <store_t*> <uintptr_t> address
-            if not store_takes_letters(store, bytes, largest, halved):
-                engine.wanting, engine.wanted = store, letters_want(store, bytes, largest, halved)
+            if not store_takes_letters(store, bytes, largest, way):
+                engine.wanting, engine.wanted = store, letters_want(store, bytes, largest, way)
                 raise no_room_for_letters(store)
         return 0

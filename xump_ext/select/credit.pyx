@@ -28,7 +28,7 @@ question; the run takes the oldest first. If it turns out that it cannot go on, 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
-from xump_ext.log.room cimport COMES_IN, USUAL_BYTES, halved_by_steps, message_bytes, store_takes, store_takes_beside
+from xump_ext.log.room cimport COMES_IN, USUAL_BYTES, way_within, message_bytes, store_takes, store_takes_beside
 from xump_ext.memory.heap cimport heap_add, heap_change, heap_remove, heap_root, node_t
 from xump_ext.message.content cimport content_release
 from xump_ext.select.clause cimport Clause
@@ -200,7 +200,7 @@ cdef bint has_room_below_limit(const queue_t* queue, const entry_t* leaving) noe
 cdef bint has_room(queue_t* target, entry_t* entry, const selector_t* selector) except -1:
     """Whether `target` can take the message that `selector` would make of `entry`: below its limit, or by its overflow
     selector."""
-    cdef bint short = target.durable and not store_takes(target, content_at(entry), halved_by_steps(target.store, entry))
+    cdef bint short = target.durable and not store_takes(target, content_at(entry), way_within(target.store, entry))
     cdef queue_t* further
     cdef content_t* content
     if not has_room_below_limit(target, entry):

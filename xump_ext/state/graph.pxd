@@ -550,7 +550,7 @@ cdef struct store_t:        # a durable store, whose log is gathered here
     int64_t promised        # bytes of room, to dead letters that are still to be copied into it by a transit queue
     bint leaving_engine     # it is being deleted: nothing more enters it
     uint32_t refused        # a message upstream waits for room in it: 1 + `size_top`, the highest when one was refused; 0: none
-    int64_t refused_bytes   # the room that the largest of those wants
+    int64_t refused_bytes   # the room that the one of those wants which wants least
     bint room_is_old        # a group was sealed, and the store has not said yet how much room there is behind it
 
 cdef struct engine_t:
