@@ -6,10 +6,11 @@ Cleaning copies the live records at the beginning of the log forward, to its end
 begin with any record, also in the middle of a group: the part of the group before it was copied forward, durably.
 
 Room is *short* when the engine refuses messages, or will refuse them after a few more groups, though the file may grow up to
-its bound. Messages that selectors would bring, and dead letters, count as those that are published, if a clean log has the room
-that they want (`Demand` says how much). Then the log is cleaned as soon as a sixteenth of the file, and half a segment, is dead:
-at worst, in a full store, 16 bytes are copied for one that is gained. Where such messages wait, and nothing is written any more,
-any gain is worth it that lets them in: two full stores whose messages wait for each other would else stand still for good.
+its bound. Messages that selectors would bring, and dead letters, count as those that are published, if a clean log has the
+room that they want (`Demand` says how much). Then the log is cleaned as soon as a sixteenth of the file, and half a segment,
+is dead: at worst, in a full store, 16 bytes are copied for one that is gained. Where such messages wait, and nothing is
+written any more, any gain is worth it that lets them in: two full stores whose messages wait for each other would else stand
+still for good.
 
 If room is short only because the file has not grown yet, it grows while less than half of the log is dead; else the log is
 cleaned: the bytes copied forward are then at most as many as the bytes gained. The store has to know how many bytes are live for
@@ -31,10 +32,10 @@ engine leaves 2R of the room because this store copies forward (`copies_forward`
     C/2      settled in between, since a group that settles has at most half a segment: ids that follow each other are one record
     C/2 + R  the rest of a segment, and what a record takes that begins in it
 
-Publishes also leave D * 4/3 + C/8 of it (`kept_bytes`), and 2R. D = C/2 + A/16 is what has to be dead before cleaning is worth
-it. The messages in the store may use three quarters of that to move on; then they have left at least D dead, and cleaning gives
-the space back. So nothing ever stands still in a full store. Settling makes no live bytes, and as long as something is dead a lap
-gains it: so settling never runs out of room. `oldest` gives at most C/8 at once, or one record.
+Messages that come in also leave D * 4/3 + C/8 of it (`kept_bytes`), and 2R. D = C/2 + A/16 is what has to be dead before
+cleaning is worth it. The messages in the store may use three quarters of that to move on; then they have left at least D dead,
+and cleaning gives the space back. So nothing ever stands still in a full store. Settling makes no live bytes, and as long as
+something is dead a lap gains it: so settling never runs out of room. `oldest` gives at most C/8 at once, or one record.
 
 The space that the file may grow by is room, too, with half of the disk's free space left aside. As a rule the file grows ahead of
 the log; for a large group it grows only when that is written.

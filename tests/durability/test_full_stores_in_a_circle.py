@@ -108,8 +108,8 @@ def test_a_line_of_two_stores_goes_on_whatever_else_wants_room(tmp_path, kinds, 
 
 
 def test_what_a_lap_writes_anew_is_no_gain(tmp_path):
-    """A ring that is full of live messages lacks a few bytes for one that waits: fewer than the heads of the groups take that copying
-    writes. The thread tries it once, and does not go round and round, with the turn in its hands."""
+    """A ring that is full of live messages lacks a few bytes for one that waits: fewer than the heads of the groups take that
+    copying writes. The thread tries it once, and does not go round and round, with the turn in its hands."""
     with Engine() as engine:
         engine.create_store("s", "ring", path=tmp_path / "s", **SMALL["ring"])
         engine.create_queue("kept", store="s")
