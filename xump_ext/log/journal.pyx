@@ -404,8 +404,8 @@ cdef class Journal:
         return 0
 
     cdef bint is_in_vain(self, const head_t* head) except -1:
-        """Whether there is a later copy of this record. The store was closed, or killed, before the disk heard that its log begins
-        behind this one. Copied each time, both would stay for ever."""
+        """Whether there is a later copy of this record. The store was closed, or killed, before the disk heard that its log
+        begins behind this one. Copied each time, both would stay for ever."""
         key = head.kind, head.queue, head.id
         last = self.copied.get(key)
         if last is None:
