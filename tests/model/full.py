@@ -193,8 +193,8 @@ class FullWorld(World):
         """So much room is enough for messages of so many bytes, beside others that are there, or were."""
         backend = self.committer(store)._backend
         largest = 1.3 * max([bytes + USUAL_BYTES, *others, *self.charges(store)])
-        kept = (backend.kept_bytes + 2 * largest) * (1.5 if len(self.stores) > 1 else 1)
-        return 1.02 * bytes + USUAL_BYTES + kept + (2 * largest if backend.copies_forward else 0)
+        kept = backend.kept_bytes * (1.5 if len(self.stores) > 1 else 1)
+        return 1.02 * bytes + USUAL_BYTES + kept + (4 if backend.copies_forward else 2) * largest
 
     def full_stores(self):
         """Those that would not take a small message."""

@@ -4,7 +4,7 @@ Messages in a full store must be able to move on and end, since only that makes 
 to later steps:
 
     a publish, or a message from RAM        leaves what the store asks for, and twice the largest message in it
-                                            (if there are other durable stores: half as much more)
+                                            (if there are other durable stores: half of what it asks for beside)
     a message from another durable store    leaves what the store asks for, and twice the largest message
     the first MOVE within the store         leaves a quarter of that
     the second                              leaves a sixteenth, and so on
@@ -55,7 +55,7 @@ cdef int64_t kept_bytes(const store_t* store, int64_t largest, int way) noexcept
     if way >= MOVES_ON:
         kept >>= way
     elif way == COMES_IN and store.engine.store_count > 1:
-        kept += kept >> 1
+        kept += store.kept >> 1
     return kept + (largest if store.copies_forward else 0)
 
 
