@@ -243,9 +243,11 @@ class RingSpace(RingReader):
             return True         # what was worth it at the beginning of the lap is so to its end
         if 0 <= self._lap <= self._given:
             # A whole lap did not bring the room, or newcomers took it. Bytes copied forward beyond `live_bytes` count as dead
-            # though they are not: so the log is not cleaned again at once, unless more than those died.
+            # though they are not: so the log is not cleaned again at once, unless more than those died. If nothing else was
+            # written meanwhile, that is exactly what is left.
+            carried = demand.carried_bytes - self._lap_carried
+            self._overhead = dead if carried == self.end - self._lap else max(0, carried - self._lap_live)
             self._lap, self._in_vain = -1, True
-            self._overhead = max(0, demand.carried_bytes - self._lap_carried - self._lap_live)
             if demand.stands_still:
                 return False        # one lap each time
         if demand.stands_still:

@@ -389,11 +389,10 @@ cdef class Journal:
                     if adoptions_of(queue) is not None and head.id == adoptions_of(queue).number:
                         record_again(&self.store, head)
                 elif queue != NULL and head.kind == QUEUE and head.position >= queue.described:     # else a later one is there
+                    self.state_again(queue)     # with a QUEUE goes a STATE
                     log_queue(queue)
                 elif queue != NULL and head.kind == STATE and head.position >= queue.stated:
-                    if not queue.touched:
-                        self.carried_bytes += head.length       # it is written when the group is sealed
-                    touch(queue)
+                    self.state_again(queue)
                 at += head.length
         finally:
             PyBuffer_Release(&view)
@@ -401,6 +400,13 @@ cdef class Journal:
             if before == sizeof(group_record_t) and self.store.size != before:
                 self.carried_bytes += before
         self.carries = True
+        return 0
+
+    cdef int state_again(self, queue_t* queue) except -1:
+        """Its STATE is written when the group is sealed."""
+        if not queue.touched:
+            self.carried_bytes += sizeof(state_record_t)
+        touch(queue)
         return 0
 
     cdef bint is_in_vain(self, const head_t* head) except -1:
