@@ -118,7 +118,7 @@ def test_what_a_lap_writes_anew_is_no_gain(tmp_path):
         fill(engine, "kept", 9_000, 0)
         [committer] = engine._committers()
         tried = 0
-        for size in range(1_600, 0, -4):        # some of them lack so few
+        for size in range(1_600, 0, -16):       # some of them lack so few
             engine.publish("upstream", "x", bytes(size))
             if 0 < committer._port.demand(0).refused_bytes - committer._backend.room() < 1_200:
                 engine.sync(timeout=SECONDS)
