@@ -26,9 +26,8 @@ def small(request, tmp_path, clock):
         yield engine, SIZE[kind]
 
 
-def filled(engine, queue, size):
-    """Publish until the store is full; how many there are."""
-    sent = 0
+def filled(engine, queue, size, sent=0):
+    """Publish until the store is full; how many were sent in all."""
     try:
         while True:
             engine.publish(queue, "x", b"%*d" % (size, sent))

@@ -9,22 +9,12 @@ from collections import Counter
 
 import pytest
 
+from tests.durability.test_dead_letter_room import filled
 from tests.model.full import SEGMENT, SMALL
 from xump import INFINITE, Engine, StoreFull, always, copy_to, deliver, move_to
 
 SECONDS = 60
 KINDS = [("ring", "lmdb"), ("lmdb", "ring"), ("ring", "ring"), ("lmdb", "lmdb")]
-
-
-def fill(engine, queue, size, sent):
-    """Publish until there is no room; how many were sent in all."""
-    try:
-        while True:
-            engine.publish(queue, "x", b"%*d" % (size, sent))
-            sent += 1
-    except StoreFull:
-        engine.sync()
-        return sent
 
 
 def next_delivery(engine, clock):
@@ -56,7 +46,7 @@ def test_all_that_is_published_comes_to_its_end(tmp_path, clock, kinds, durabili
             engine.create_selector("out", when=always, do=deliver("out"), credit=20)
         for turn in range(12):
             if turn < 8:
-                sent = fill(engine, "in", size, sent)
+                sent = filled(engine, "in", size, sent)
             clock.tick(6)
             engine.tick()
             for delivery in engine.take(10**6, "out"):
@@ -115,7 +105,7 @@ def test_what_a_lap_writes_anew_is_no_gain(tmp_path):
         engine.create_queue("kept", store="s")
         engine.create_queue("upstream")
         engine.create_selector("upstream", when=always, do=move_to("kept"), credit=INFINITE)
-        fill(engine, "kept", 9_000, 0)
+        filled(engine, "kept", 9_000)
         [committer] = engine._committers()
         tried = 0
         for size in range(1_600, 0, -16):       # some of them lack so few
