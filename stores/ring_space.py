@@ -82,8 +82,8 @@ class RingSpace(RingReader):
         self._lap = -1                      # where the log ended when a lap of cleaning began …
         self._lap_live = 0                  # … how much of it was live, as the engine says …
         self._lap_carried = 0               # … and how much had been copied forward before
-        self._sought = 0                    # the room that messages waited for, the last time
         self._overhead = 0                  # … and how much more that was in the end than was live: dead, but no gain
+        self._sought = 0                    # the room that messages waited for, the last time
         self._in_vain = False               # whether the last lap gained too little
         self._left = self._look_at = 0      # slots that the disk has; where the log ends when the disk is asked again
         self._no_growth = 0                 # until the log ends there the disk is full …

@@ -443,7 +443,7 @@ def test_a_condition_ends_the_program_though_the_store_fails_just_then(tmp_path,
 
 @pytest.mark.parametrize("kind", ["ring", "lmdb"])
 def test_a_store_that_is_opened_again_and_again_does_not_fill_up(tmp_path, kind):
-    """What was copied forward just before the end stands twice in the log then. Copied again each time, both would stay."""
+    """Cleaning copies records forward. Just before the end, the log has both copies, and each opening must drop the older one."""
     options = RING | {"max_bytes": 7 * SEGMENT} if kind == "ring" else {"max_bytes": 2 << 20}
     for turn in range(16):
         with Engine() as engine:

@@ -143,9 +143,9 @@ class Committer:
         self._hurry.set()
         self.wakeup.set()
 
-    def is_own_thread(self, thread: threading.Thread) -> bool:
-        """Whether this is the thread of the store."""
-        return thread is self._thread
+    def in_own_thread(self) -> bool:
+        """Whether the thread of the store calls."""
+        return threading.current_thread() is self._thread
 
     # ---- requests to write
 
@@ -225,7 +225,7 @@ class Committer:
                 if self.error is None:
                     self._write(self._syncs, wanted=wanted, stands_still=stands_still)
         except BaseException as error:
-            if not isinstance(error, Exception) and threading.current_thread() is not self._thread:
+            if not isinstance(error, Exception) and not self.in_own_thread():
                 raise       # a signal, or what a condition raises, ends a call of the program; the store's thread goes on
             logger.error("%s", error, exc_info=not isinstance(error, StoreFailed))
             self._told = told
@@ -271,7 +271,7 @@ class Committer:
 
     def _look(self) -> None:
         """Find the call-backs that are due, and have the thread call them."""
-        if (self._calls.hurry or self._calls.pressed) and self._calls.look() and threading.current_thread() is not self._thread:
+        if (self._calls.hurry or self._calls.pressed) and self._calls.look() and not self.in_own_thread():
             self.hasten()
 
     def sync(self, deadline: float | None) -> bool:

@@ -7,7 +7,6 @@ wait for each other for good. The thread of the store looks for that, and only w
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -46,7 +45,7 @@ class Standstill:
     def watch(self, watching: bool) -> None:
         """Whether the thread is to look from now on. If there is none, it is started."""
         begins, self._watching = watching and not self._watching, watching
-        if begins and not self._committer.is_own_thread(threading.current_thread()):
+        if begins and not self._committer.in_own_thread():
             try:
                 self._committer.hasten()
             except RuntimeError as error:       # the system gives no more threads

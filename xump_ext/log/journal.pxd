@@ -46,7 +46,7 @@ cdef class Journal:
     cdef int written(self, Group group, bint enough) except -1
     cdef bint is_last_of(self, const head_t* head) except -1
     cdef int state_again(self, queue_t* queue) except -1
-    cdef bint is_in_vain(self, const head_t* head) except -1
+    cdef bint has_later_copy(self, const head_t* head) except -1
     cdef int carry(self, data) except -1
     cdef void fail(self) noexcept
     cdef int mark_outstanding(self, bint closing, uint32_t number) except -1

@@ -368,7 +368,7 @@ cdef class Journal:
             while at < <uint64_t> view.len:
                 head = <const head_t*> (<const char*> view.buf + at)
                 queue = store_queue(&self.store, head.queue) if head.queue else NULL
-                if self.copied and self.is_in_vain(head):
+                if self.copied and self.has_later_copy(head):
                     pass
                 elif head.queue in self.leaving:
                     if self.is_last_of(head) or waiting.has(head.queue, head.id):
@@ -409,7 +409,7 @@ cdef class Journal:
         touch(queue)
         return 0
 
-    cdef bint is_in_vain(self, const head_t* head) except -1:
+    cdef bint has_later_copy(self, const head_t* head) except -1:
         """Whether there is a later copy of this record. The store was closed, or killed, before the disk heard that its log
         begins behind this one. Copied each time, both would stay for ever."""
         key = head.kind, head.queue, head.id

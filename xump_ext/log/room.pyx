@@ -4,7 +4,7 @@ Messages in a full store must be able to move on and end, since only that makes 
 to later steps:
 
     a publish, or a message from RAM        leaves what the store asks for, and twice the largest message in it
-                                            (if there are other durable stores: half of what it asks for beside)
+                                            (beside other durable stores one and a half times what it asks for)
     a message from another durable store    leaves what the store asks for, and twice the largest message
     the first MOVE within the store         leaves a quarter of that
     the second                              leaves a sixteenth, and so on

@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr
 from xump_ext.log.append cimport log_enter, log_reserve
 from xump_ext.log.fences cimport log_lent
 from xump_ext.log.owners cimport claim_take, gone_note, has_owner, owner_claim, passes_through, store_behind
-from xump_ext.log.room cimport ENDS, way_from, store_takes
+from xump_ext.log.room cimport ENDS, store_takes, way_from
 from xump_ext.log.writer cimport touch, went_to
 from xump_ext.memory.canaries cimport LINK, strikes
 from xump_ext.message.content cimport content_release

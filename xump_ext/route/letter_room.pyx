@@ -15,7 +15,7 @@ from libc.stdint cimport uintptr_t
 from xump_ext.errors import StoreFull
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.owners cimport store_behind
-from xump_ext.log.room cimport COMES_IN, ENDS, way_from, letter_bytes, letters_promise, letters_want, store_takes_letters
+from xump_ext.log.room cimport COMES_IN, ENDS, letter_bytes, letters_promise, letters_want, store_takes_letters, way_from
 from xump_ext.route.letters cimport dead_letter_of
 from xump_ext.route.settling cimport ends_fresh, hops_of
 from xump_ext.state.constants cimport REASON_EXPIRED, REASON_REJECTED

@@ -28,7 +28,7 @@ question; the run takes the oldest first. If it turns out that it cannot go on, 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
-from xump_ext.log.room cimport COMES_IN, USUAL_BYTES, way_within, message_bytes, store_takes, store_takes_beside
+from xump_ext.log.room cimport COMES_IN, USUAL_BYTES, message_bytes, store_takes, store_takes_beside, way_within
 from xump_ext.memory.heap cimport heap_add, heap_change, heap_remove, heap_root, node_t
 from xump_ext.message.content cimport content_release
 from xump_ext.select.clause cimport Clause
