@@ -23,6 +23,8 @@ LINES = "application/x-ndjson"
 CHUNK_BYTES = 256 << 10
 LINES_AT_ONCE = 1000
 """So many messages enter in one request, and all of them or none."""
+MESSAGE_BYTES_MAX = 64 << 20
+"""The broker takes no longer request, so a line without an end is not gathered beyond it."""
 
 PUBLISH_EPILOG = """\
 Each line of standard input becomes a message; when the command ends, all of them are in the queue, and on disk if the queue is
@@ -163,17 +165,17 @@ def _publish(options: argparse.Namespace) -> int:
         raise CommandError("--json: each line has its own address, headers and priority; leave these options out")
     count = lines = 0
     with Remote(options.broker) as broker:
-        for bodies in [[_input(-1)]] if options.whole else _lines():
-            text = b"\n".join(bodies) if options.json else "\n".join(_line(body, options) for body in bodies).encode()
-            try:
+        try:
+            for bodies in _whole() if options.whole else _lines():
+                text = b"\n".join(bodies) if options.json else "\n".join(_line(body, options) for body in bodies).encode()
                 answer = broker.ask(
                     "POST", "queues", options.queue, body=text, kind=LINES, ttl=options.ttl, delay=options.delay,
                     like=PUBLISHED)
-            except CommandError as error:
-                before = f"; {_said(count)} before that" if count else ""
-                raise CommandError(f"{_renumbered(str(error), lines)}{before}", error.code) from None
-            count += len(answer["ids"])
-            lines += len(bodies)
+                count += len(answer["ids"])
+                lines += len(bodies)
+        except CommandError as error:
+            before = f"; {_said(count)} before that" if count else ""
+            raise CommandError(f"{_renumbered(str(error), lines)}{before}", error.code) from None
     print(f"{_said(count)} into {printable(options.queue)}", file=sys.stderr)
     return ExitCode.OK
 
@@ -197,29 +199,43 @@ def _line(body: bytes, options: argparse.Namespace) -> str:
     return json.dumps({**about, **content})
 
 
-def _input(size: int) -> bytes:
-    """As many bytes of standard input as are there, at most `size`; -1: all that come."""
+def _input() -> bytes:
+    """As many bytes of standard input as are there, at most CHUNK_BYTES; none at its end."""
     with reading(INPUT):
-        found: bytes = sys.stdin.buffer.read() if size < 0 else sys.stdin.buffer.read1(size)     # type: ignore[union-attr]
+        found: bytes = sys.stdin.buffer.read1(CHUNK_BYTES)      # type: ignore[union-attr]
         return found
+
+
+def _whole() -> Iterator[list[bytes]]:
+    """All that comes, as one message."""
+    message = bytearray()
+    while chunk := _input():
+        message += chunk
+        _check_size(len(message), "standard input")
+    yield [bytes(message)]
 
 
 def _lines() -> Iterator[list[bytes]]:
     """The lines, as many at once as are there: what trickles in is not held back."""
-    rest: list[bytes] = []          # a line as far as it has come
+    rest = bytearray()              # a line as far as it has come
     asked = False
-    while chunk := _input(CHUNK_BYTES):
-        first, *lines = chunk.split(b"\n")
-        rest.append(first)
+    while chunk := _input():
+        *lines, end = chunk.split(b"\n")
         if lines:
-            lines.insert(0, b"".join(rest))
-            rest = [lines.pop()]
+            lines[0] = bytes(rest) + lines[0]
+            rest.clear()
+        rest += end
         for at in range(0, len(lines), LINES_AT_ONCE):
             yield lines[at:at + LINES_AT_ONCE]
             asked = True
-    last = b"".join(rest)
-    if last or not asked:       # a broker or a queue that is not there is said also if no line came
-        yield [last] if last else []
+        _check_size(len(rest), "a line")
+    if rest or not asked:           # a broker or a queue that is not there is said also if no line came
+        yield [bytes(rest)] if rest else []
+
+
+def _check_size(size: int, name: str) -> None:
+    if size > MESSAGE_BYTES_MAX:
+        raise CommandError(f"{name} has more than {MESSAGE_BYTES_MAX >> 20} MiB: no message can be so long")
 
 
 # ---- consume, requeue

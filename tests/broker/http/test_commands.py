@@ -37,7 +37,8 @@ def run(web, monkeypatch, capfd):
     monkeypatch.setenv("XUMP_BROKER", web.url)
 
     def run(command, given=b""):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        raw = io.BytesIO(given) if isinstance(given, bytes) else given
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(raw)))
         status = command_line.main(shlex.split(command))
         return status, *capfd.readouterr()
 
@@ -77,6 +78,34 @@ def test_standard_input_as_one_message(engine, run):
     jobs = engine.create_queue("jobs")
     assert run("publish jobs --whole", b"\x89PNG\n\x00\n")[0] == 0
     assert [m.body for m in jobs.browse()] == [b"\x89PNG\n\x00\n"]
+
+
+class Endless(io.RawIOBase):
+    """A file that never ends, in which a second line does not either."""
+
+    def __init__(self):
+        self.given = 0
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        buffer[:] = b"first\n".ljust(len(buffer), b"x") if self.given == 0 else b"x" * len(buffer)
+        self.given += len(buffer)
+        return len(buffer)
+
+
+@pytest.mark.parametrize(("options", "said", "published"), [
+    ("", "a line has more than 1 MiB: no message can be so long; published 1 message before that", 1),
+    ("--whole", "standard input has more than 1 MiB: no message can be so long", 0),
+])
+def test_what_has_no_end_is_not_gathered(engine, run, monkeypatch, options, said, published):
+    jobs, endless = engine.create_queue("jobs"), Endless()
+    monkeypatch.setattr(remote_commands, "MESSAGE_BYTES_MAX", 1 << 20)
+    status, _, error = run(f"publish jobs {options}", endless)
+    assert (status, error) == (2, f"xump: {said}\n")
+    assert jobs.ready == published
+    assert endless.given < 2 << 20
 
 
 def test_what_consume_prints_publish_reads(engine, run):

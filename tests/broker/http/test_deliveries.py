@@ -102,7 +102,7 @@ def test_a_message_that_comes_while_the_broker_ends_stays_in_its_queue(engine, w
     async def wait_at_the_end(engine, take, *more):
         waits.set()
         if moment == "too_late":
-            return await wait(engine, take, *more)
+            return await wait(engine, take, *more[:2])      # without the waiter that is woken at the end
         broker.is_ending = True         # as it says at the beginning of its end
         jobs.publish("resize")
         return take()
@@ -149,11 +149,32 @@ def test_a_message_that_the_engine_took_back(engine, web):
     assert web("POST", f"/deliveries/{message['delivery']}/ack").status == 409
 
 
-def test_a_nack_of_a_message_that_the_engine_took_back_ends_its_lease(engine, web):
+@pytest.mark.parametrize("verb", ["nack", "renew"])
+def test_an_answer_to_a_message_that_the_engine_took_back_ends_its_lease(engine, web, verb):
     engine.create_queue("jobs").publish("resize")
     [message] = taken(web("POST", "/queues/jobs/take"))
     engine.delete_queue("jobs")
-    assert [web("POST", f"/deliveries/{message['delivery']}/nack").status for _ in range(2)] == [409, 404]
+    assert [web("POST", f"/deliveries/{message['delivery']}/{verb}").status for _ in range(2)] == [409, 404]
+
+
+def test_a_request_that_waits_hears_that_the_broker_ends(engine, web, monkeypatch):
+    engine.create_queue("jobs")
+    wait, waits, answers = deliveries.wait, threading.Event(), []
+
+    async def waiting(*given):
+        waits.set()
+        return await wait(*given)
+
+    def take():
+        answers.append(Client(broker.http.url)("POST", "/queues/jobs/take?wait=60"))
+
+    monkeypatch.setattr(deliveries, "wait", waiting)
+    with Broker(engine, amqp="127.0.0.1:0", http="127.0.0.1:0") as broker:
+        waiter = threading.Thread(target=take)
+        waiter.start()
+        assert waits.wait(30)
+    waiter.join()
+    assert [(asked.status, asked.headers["Retry-After"]) for asked in answers] == [(503, "1")]
 
 
 def test_a_client_that_went_while_it_waited_takes_nothing(engine, web, monkeypatch):
@@ -171,7 +192,7 @@ def test_a_client_that_went_while_it_waited_takes_nothing(engine, web, monkeypat
         with socket.create_connection(web.broker.http.address) as client:
             client.sendall(request)
             assert began.acquire(timeout=30)
-    until(lambda: not web.broker.http._runner.server.connections)       # the loop has heard of it
+    until(lambda: not any(one.transport for one in web.broker.http._runner.server.connections))       # the loop has heard of it
     jobs.publish("important")
     [message] = taken(web("POST", "/queues/jobs/take?wait=30"))
     assert (message["address"], message["delivery_count"]) == ("important", 1)

@@ -152,7 +152,10 @@ async def _first(call: Call, queue: Queue, timeout: float) -> Delivery | None:
         return call.engine.get(queue)
 
     first = taken()
-    return first if first is not None or timeout == 0 else await wait(call.engine, taken, queue, timeout)
+    if first is not None or timeout == 0:
+        return first
+    with call.http.woken_at_end() as waiter:
+        return await wait(call.engine, taken, queue, timeout, waiter)
 
 
 @contextmanager
@@ -209,6 +212,14 @@ async def renew(call: Call) -> web.Response:
     call.only("lease")
     lease = call.http.leases.of(call.name("token"), call.user)
     again = lease.seconds if "lease" not in call.request.query else _lease(call)
+    with asking():
+        try:
+            lease.delivery.extend(again)
+        except StaleDelivery:
+            call.http.leases.drop(call.name("token"))
+            raise
+        except ValueError:          # the engine has it still; only what a selector delivers can have a time of the engine's own
+            pass
     call.http.leases.renew(call.name("token"), lease, again)
     return answer({"lease": again})
 

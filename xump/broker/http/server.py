@@ -6,6 +6,8 @@ import asyncio
 import logging
 import re
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -20,6 +22,7 @@ from xump.broker.http.problems import RETRY_SECONDS, Problem, answer
 from xump.broker.http.webhooks import Webhooks
 from xump.broker.http.websub import Hub
 from xump.broker.patience import in_steps, not_waiting
+from xump_ext.state.sleeper import Sleeper
 
 if TYPE_CHECKING:
     from xump.broker.broker import Broker
@@ -113,6 +116,7 @@ class Http:
         """The messages that clients have taken."""
         self._rates: dict[str, Rates] = {}
         self._calls: set[asyncio.Task[web.StreamResponse]] = set()
+        self._waiters: set[Sleeper] = set()
         self._runner: web.AppRunner | None = None
 
     @property
@@ -166,6 +170,16 @@ class Http:
             self._calls.discard(task)
         return response
 
+    @contextmanager
+    def woken_at_end(self) -> Iterator[Sleeper]:
+        """A request waits in this block for messages, and is woken when the broker ends, to say so."""
+        waiter = Sleeper()
+        self._waiters.add(waiter)
+        try:
+            yield waiter
+        finally:
+            self._waiters.discard(waiter)
+
     async def start(self) -> None:
         """Listen, and go on with the webhooks that there are."""
         self._runner = web.AppRunner(
@@ -185,6 +199,9 @@ class Http:
     async def stop(self) -> None:
         """Listen no more, and end the webhooks; what they had begun goes back to its queue. Requests end first: else they could
         take messages, and begin webhooks, after all had ended."""
+        for waiter in self._waiters:
+            if waiter.call is not None:
+                waiter.call()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
