@@ -441,25 +441,35 @@ def test_a_condition_ends_the_program_though_the_store_fails_just_then(tmp_path,
         engine.close()
 
 
+@pytest.mark.parametrize(("messages", "remembered"), [(700, 0), (0, 2_000)])
 @pytest.mark.parametrize("kind", ["ring", "lmdb"])
-def test_a_store_that_is_opened_again_and_again_does_not_fill_up(tmp_path, kind):
-    """Cleaning copies records forward. Just before the end, the log has both copies, and each opening must drop the older one."""
+def test_a_store_that_is_opened_again_and_again_does_not_fill_up(tmp_path, kind, messages, remembered):
+    """Cleaning copies records forward. Just before the end, the log has both copies, and each opening must drop the older one:
+    of messages, of a map, and of the message ids that a queue remembers."""
     options = RING | {"max_bytes": 7 * SEGMENT} if kind == "ring" else {"max_bytes": 2 << 20}
     for turn in range(16):
         with Engine() as engine:
             store = engine.create_store("s", kind, path=tmp_path / "s", durability="none", **options)
             with engine.building():
                 kept, flow = engine.create_queue("kept", store="s"), engine.create_queue("flow", store="s")
+                once = engine.create_queue("once", store="s", dedup=3_600)
             if not turn:
-                for number in range(700):
+                for number in range(messages):
                     kept.publish("x", b"%0100d" % number)
                 kept.meta["map"] = bytes(3_000)
+                for number in range(remembered):
+                    once.publish("x", message_id=str(number))
+                    once.purge()
+                    engine.sync()
             for _ in range(60):
                 for _ in range(20):
                     flow.publish("x", bytes(100))
                 engine.sync()
                 flow.purge()
             engine.check()
-            assert [message.body for message in kept.browse()] == [b"%0100d" % number for number in range(700)]
+            assert [message.body for message in kept.browse()] == [b"%0100d" % number for number in range(messages)]
             assert kept.meta["map"] == bytes(3_000)
+            if remembered:
+                once.publish("x", message_id=str(turn))
+                assert once.ready == 0
             assert kind == "lmdb" or store.committer._backend.end - store.committer._backend._segments.begin < 7 * SEGMENT

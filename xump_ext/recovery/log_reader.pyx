@@ -279,7 +279,8 @@ cdef class Recovery:
     cdef int apply_seen(self, const seen_record_t* record) except -1:
         cdef recovered_t* found = self.recovered(record.head.queue)
         array_grow(<void**> &found.seen, found.seen_count, &found.seen_capacity, sizeof(seen_t))
-        found.seen[found.seen_count] = seen_t(record.hash_low, record.hash_high, record.time, record.head.id)
+        found.seen[found.seen_count] = seen_t(
+            record.hash_low, record.hash_high, record.time, record.head.id, record.head.position)
         found.seen_count += 1
         return 0
 
@@ -464,7 +465,7 @@ cdef class Recovery:
                     raise self.written_so(f"queue {found.name!r} is staged, and has adopted others")
                 # messages entered up to there, even if a repair lost them
                 found.c.state.head.id = max(found.c.state.head.id, <uint64_t> found.adopted[1])
-            queue_take_over(queue, &found.c)
+            queue_take_over(self.journal, queue, &found.c)
             map_take_over(queue, found.map)
             if found.c.state.head.flags & (RECORD_EXACT | RECORD_UPSTREAM_FAILED) == RECORD_EXACT:
                 exact.add(number)

@@ -10,6 +10,7 @@ cdef struct seen_t:             # a message_id that came
     uint64_t hash_high
     int64_t time
     uint64_t id
+    uint64_t position
 
 cdef struct recovered_t:
     engine_t* engine

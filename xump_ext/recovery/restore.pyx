@@ -17,7 +17,7 @@ from xump_ext.log.writer cimport entry_charge, settle_record, store_queue, touch
 from xump_ext.memory.heap cimport heap_add, heap_free, heap_remove, heap_root, heap_t, node_t
 from xump_ext.memory.siphash cimport hash128_t
 from xump_ext.message.times cimport later
-from xump_ext.records.kinds cimport RECORD_MARKED
+from xump_ext.records.kinds cimport RECORD_MARKED, SEEN
 from xump_ext.recovery.recovered cimport seen_t
 from xump_ext.route.ready cimport leave_ready
 from xump_ext.route.requeue cimport returning_add
@@ -42,7 +42,7 @@ cdef struct reading_t:          # how far the entries of a queue have been place
     bint exact                  # its store was closed well
 
 
-cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
+cdef int queue_take_over(Journal journal, queue_t* queue, recovered_t* found) except -1:
     """Give the queue the index that was read, and its counters."""
     cdef entry_t* last
     cdef uint64_t gone
@@ -76,7 +76,7 @@ cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
         queue.deleted = 0
         for reason in range(REASON_COUNT):
             queue.dropped[reason] = 0
-    return 0 if queue.window == NULL else window_take_over(queue, found)
+    return 0 if queue.window == NULL else window_take_over(journal, queue, found)
 
 
 cdef bint ends_counted(queue_t* queue) noexcept:
@@ -93,11 +93,15 @@ cdef bint ends_counted(queue_t* queue) noexcept:
 
 
 cdef int by_id(const void* one, const void* other) noexcept nogil:
-    cdef uint64_t a = (<const seen_t*> one).id, b = (<const seen_t*> other).id
-    return -1 if a < b else a > b
+    """By id, and of one id by position."""
+    cdef const seen_t* a = <const seen_t*> one
+    cdef const seen_t* b = <const seen_t*> other
+    if a.id == b.id:
+        return -1 if a.position < b.position else a.position > b.position
+    return -1 if a.id < b.id else 1
 
 
-cdef int window_take_over(queue_t* queue, recovered_t* found) except -1:
+cdef int window_take_over(Journal journal, queue_t* queue, recovered_t* found) except -1:
     """Give the queue's window the message ids that were read."""
     cdef window_t* window = <window_t*> queue.window
     cdef hash128_t hash
@@ -111,6 +115,8 @@ cdef int window_take_over(queue_t* queue, recovered_t* found) except -1:
             hash.low, hash.high = found.seen[i].hash_low, found.seen[i].hash_high
             window_reserve(window)
             window_add(window, &hash, last, found.seen[i].time)
+        elif found.seen[i].id == last and last != found.forgotten:     # it was copied forward, and the log has both
+            journal.copied[SEEN, queue.number, last] = found.seen[i].position
     seen_come(queue, window_count(window))
     return 0
 
