@@ -2,6 +2,7 @@
 
 import random
 import threading
+from concurrent.futures import wait
 
 import pytest
 from sqlalchemy import text
@@ -191,6 +192,7 @@ def test_a_lease_that_ends_while_a_batch_is_sent(database, made):
     class Slow(Taken):
         def send(self, rows):
             if not self.sizes:
+                wait([relay._ahead._next])          # without a lease it would read nothing
                 with database.begin() as connection:
                     connection.execute(made.slot.update().values(until=0))
             return super().send(rows)
@@ -310,7 +312,8 @@ def test_a_relay_whose_lease_was_over_looks_what_it_has_before_it_sends_more(dat
 
     class Slow(Taken):
         def send(self, rows):
-            if len(self.sizes) == 0:
+            if not self.sizes:
+                wait([relay._ahead._next])
                 with database.begin() as connection:
                     connection.execute(made.slot.update().values(until=0))
                     connection.execute(made.relay.delete())
