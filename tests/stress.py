@@ -1,8 +1,8 @@
 """The suite on a busy machine, in random order: a test that fails only here is a defect. `python -m tests.stress`.
 
 Each run has one core, which it shares with a program that writes and syncs files and with another run, or with a program that
-computes where there is no other run. It prints its seed, with which it can be repeated (`--seed`), and what failed; the output of
-such a run is in `build/stress`.
+computes where there is no other run. Its threads start late (`tests/slow_threads.py`). It prints its seed, with which it can be
+repeated (`--seed`), and what failed; the output of such a run is in `build/stress`.
 
     python -m tests.stress --runs 20
     python -m tests.stress --runs 1 --seed 1234 tests/durability
@@ -56,9 +56,9 @@ def run(seed, core, selected):
     """(what failed, the closing line, seconds) of one run."""
     begun = time.monotonic()
     command = ["taskset", "-c", str(core), sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "randomly",
-               "-p", "no:xdist", f"--randomly-seed={seed}", *selected]
+               "-p", "tests.slow_threads", "-p", "no:xdist", f"--randomly-seed={seed}", *selected]
     done = subprocess.run(command, capture_output=True, text=True, check=False,
-                          env=os.environ | {"COLUMNS": "400", "XUMP_RANDOM": "1"})
+                          env=os.environ | {"COLUMNS": "400", "XUMP_RANDOM": "1", "XUMP_SLOW_THREADS": str(seed)})
     failed = re.findall(r"^(?:FAILED|ERROR) (.*)", done.stdout, re.MULTILINE)
     if done.returncode:
         OUTPUT.mkdir(parents=True, exist_ok=True)

@@ -209,9 +209,10 @@ def test_a_durable_queue_with_auto_delete_outlives_the_end(tmp_path, ack_timeout
                     consume(link, "mine")
                     link.send(1, "basic.consume", queue="passing", consumer_tag="other")
                     assert link.read_until({"basic.consumeok"})
-                    thread = ending(broker, ack_timeout=ack_timeout)
                     read_deliveries(link, 1)
+                    thread = ending(broker, ack_timeout=ack_timeout)
                     if ack_timeout:
+                        assert link.read_until({"basic.cancel"})        # else it would be delivered again
                         link.send(1, "basic.nack", delivery_tag=1, requeue=True)
                     link.read_until({"connection.close"})
                     thread.join()

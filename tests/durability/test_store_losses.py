@@ -37,7 +37,7 @@ def data_file(path):
 
 
 def make(kind, path, acked, history_limit=None):
-    """jobs: so many messages, of which the first were acked; other: three that nobody took. There are three groups, none so large
+    """jobs: so many messages, of which the first were acked; other: three that nobody took. There are four groups, none so large
     that the store's thread writes it: where records lie in the file depends on the calls alone, not on the time."""
     with Engine() as engine:
         engine.create_store("s", kind, path=path, group_ms=60_000)
@@ -52,6 +52,7 @@ def make(kind, path, acked, history_limit=None):
         engine.create_selector("jobs", when=always, do=deliver("worker"), credit=100)
         for _ in range(acked // 100):
             engine.ack(engine.take(100))
+        engine.sync()       # else the store's thread or `close` writes it, and `close` alone in one group with its own records
 
 
 def pages_in_use(path):
