@@ -200,7 +200,7 @@ class Http:
         """Listen no more, and end the webhooks; what they had begun goes back to its queue. Requests end first: else they could
         take messages, and begin webhooks, after all had ended."""
         for waiter in self._waiters:
-            if waiter.call is not None:
+            if waiter.call is not None:         # `wait` sets it when the request begins to wait
                 waiter.call()
         if self._runner is not None:
             await self._runner.cleanup()
