@@ -1,4 +1,8 @@
-"""Has the Nth allocation of the core fail, in a process of its own: once and for ever, N counting up until none is left."""
+"""Has the Nth allocation of the core fail, in a process of its own: once and for ever, N counting up until none is left.
+
+Only the thread that asked for it counts. A store writes in a thread of its own, when it gets there: counted together, the Nth
+would be another one each time.
+"""
 
 import ctypes
 import json
@@ -10,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SHIM = ROOT / "build" / "failing_malloc.so"
 
-# Preloaded: the Nth allocation that the core asks for fails, once or from then on. `fail_at(n, for_ever)` arms it.
+# Preloaded: the Nth allocation that the core asks for in this thread fails, once or from then on. `fail_at(n, for_ever)` arms it.
 SHIM_SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -18,8 +22,8 @@ SHIM_SOURCE = r"""
 #include <stdlib.h>
 #include <string.h>
 
-static long left = -1;
-static int for_ever = 0, failed = 0;
+static __thread long left = -1;
+static __thread int for_ever = 0, failed = 0;
 
 void fail_at(long n, int ever) { left = n; for_ever = ever; failed = 0; }
 int failures(void) { left = -1; return failed; }

@@ -1,9 +1,10 @@
 """Memory ends in an engine with two durable stores: the Nth allocation of the core fails, N counting up, once and for ever.
 
 Messages are copied from one store into the other, and come back by RAM, where durable messages own them: ends, MARKs and
-frontiers wait behind fences, which take memory in the middle of an ack. The call raises MemoryError and the laws hold, or the
-engine is shut. Either way `close` does not crash, and what was durable and not acked is there when the stores are opened again.
-Each case runs in a process of its own, `python -m tests.memory.test_two_stores_without_memory NAME`.
+frontiers wait behind fences, which take memory in the middle of an ack. The call raises MemoryError and the laws hold, or a
+store has failed and says so, or the engine is shut. Either way `close` does not crash, and what was durable and not acked is
+there when the stores are opened again. Each case runs in a process of its own,
+`python -m tests.memory.test_two_stores_without_memory NAME`.
 """
 
 import sys
@@ -29,6 +30,11 @@ def transaction(engine, taken):
             changes.nack(delivery)
 
 
+def acked_and_written(engine, taken):
+    engine.ack(taken[:20])
+    engine.sync()       # so this thread writes, and the store fails if there is no memory to
+
+
 def take_again(engine, taken):
     engine.ack(taken[:5])
     for delivery in taken[5:10]:
@@ -38,6 +44,7 @@ def take_again(engine, taken):
 
 CALLS = {       # and the numbers of the messages that may be gone then
     "ack": (lambda engine, taken: taken[0].ack(), range(1)),
+    "ack and sync": (acked_and_written, range(20)),
     "ack many": (lambda engine, taken: engine.ack(taken[:20]), range(20)),
     "nack": (lambda engine, taken: [one.nack() for one in taken[:5]], ()),
     "reject": (lambda engine, taken: [one.reject("why") for one in taken[:5]], ()),
@@ -50,7 +57,8 @@ CALLS = {       # and the numbers of the messages that may be gone then
     "delete_selector": (lambda engine, taken: next(one for one in engine.selectors.values() if one.name == "down").delete(), ()),
 }
 CASES = {**{name: (name, IN_MEMORY) for name in CALLS},
-         **{f"{name} {kinds['l']}": (name, kinds) for kinds in (ON_DISK, SWAPPED) for name in ("ack", "delete messages")}}
+         **{f"{name} {kinds['l']}": (name, kinds)
+            for kinds in (ON_DISK, SWAPPED) for name in ("ack", "delete messages", "ack and sync")}}
 
 
 def with_stores(kinds, folder):
@@ -88,7 +96,7 @@ def found(kinds, folder):
 
 
 def one(name, at, ever, shim):
-    """What happened: "done", "raised" or "shut"; and how many allocations failed."""
+    """What happened: "done", "raised", "failed" (a store) or "shut"; and how many allocations failed."""
     call, kinds = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
         LOGS.clear()
@@ -100,6 +108,8 @@ def one(name, at, ever, shim):
             change(engine, taken)
         except (MemoryError, Closed):
             outcome = "raised"
+        except StoreFailed:
+            outcome = "failed"
         failed = shim.failures()
         try:
             engine.check()
@@ -108,11 +118,11 @@ def one(name, at, ever, shim):
         try:
             engine.close()
         except StoreFailed:
-            assert outcome == "shut", (name, at, ever)
-        there = found(kinds, folder)
-        kept = {f"m{number}" for number in range(COUNT // 2 if outcome == "shut" else COUNT) if number not in gone}
+            assert outcome in ("failed", "shut"), (name, at, ever)
+        there, written = found(kinds, folder), COUNT // 2 if outcome in ("failed", "shut") else COUNT
+        kept = {f"m{number}" for number in range(written) if number not in gone}
         assert kept <= there["a"] | there.get("c", set()) | there["dead"], (name, at, ever)
-        assert outcome == "shut" or len(there["b"]) == COUNT, (name, at, ever)
+        assert written < COUNT or len(there["b"]) == COUNT, (name, at, ever)
         return outcome, failed
 
 
