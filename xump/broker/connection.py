@@ -1,8 +1,8 @@
 """A connection: the handshake, frames in and out, heartbeats, and its end.
 
 All connections of a loop read into one buffer; what is cut, the codec keeps aside. The frames of a read are carried out in the
-order of the wire: rows, which are most of it, by their channels, and methods one by one. An error ends a channel or the
-connection; what came before it counts.
+order of the wire: rows, which are most of it, by their channels, and methods one by one (`dispatch.py`). An error ends a channel
+or the connection; what came before it counts.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pamqp import commands
 
-import xump.aio
 from xump.broker import login
 from xump.broker.bodies import Bodies
-from xump.broker.channel import Channel
-from xump.broker.channel_methods import carry_out
+from xump.broker.dispatch import dispatch
 from xump.broker.envelope import envelope_to_send
-from xump.broker.errors import ProtocolError, precondition, reply_text
+from xump.broker.errors import ProtocolError, reply_text
 from xump.broker.memory import REASON
-from xump.broker.methods import Call, UnknownMethod, decode, encode
+from xump.broker.methods import UnknownMethod, encode
 from xump.broker.tables import Table
-from xump.errors import Closed, QueueNotFound, StoreFull
+from xump.errors import Closed
 from xump.topology.graph import printable
 from xump_ext.amqp.decoder import CHANNEL_ERROR, ERROR, METHOD, NEED, Decoder
 from xump_ext.amqp.outgoing import Outgoing
@@ -36,6 +34,7 @@ from xump_ext.amqp.output import Output
 
 if TYPE_CHECKING:
     from xump.broker.broker import Broker
+    from xump.broker.channel import Channel
     from xump.broker.users import User
     from xump.broker.vhost import Vhost
 
@@ -189,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
             if self.state == "closed":
                 continue                # go on until the codec has nothing more: what it holds is in the buffer
             if found == METHOD:
-                self._guard(decoder.channel, lambda: self._method(decoder.channel, decoder.payload))
+                self._guard(decoder.channel, lambda: dispatch(self, decoder.channel, decoder.payload))
                 if "busy" in self._held:
                     self._later = decoder.rest()
                     return
@@ -329,79 +328,7 @@ class Connection(asyncio.BufferedProtocol):
             return nullcontext()
         return self.vhost.engine.not_waiting()
 
-    def _method(self, number: int, payload: bytes) -> None:
-        if self.state == "closing":
-            self._method_while_closing(payload)
-            return
-        if number and self.state != "running":
-            raise ProtocolError(503, "a channel before the connection is open")
-        if number in self.closing_channels:
-            self._method_of_closing(number, payload)
-            return
-        channel = self.channels.get(number)
-        if number and channel is None and payload[:4] != CHANNEL_OPEN:
-            raise ProtocolError(504, "expected 'channel.open'")
-        if channel is not None and payload[:4] == ACCESS_REQUEST:
-            # Of AMQP 0-8, and unknown to pamqp: some clients ask for a ticket before everything else.
-            channel.answer(ACCESS_REQUEST_OK)
-            return
-        call = decode(payload)
-        if number == 0:
-            login.carry_out(self, call)
-        elif call.kind is commands.Channel.Open:
-            self._open_channel(number)
-        elif call.kind is commands.Channel.Close:
-            self._channel_closed(number)
-        elif channel is not None and (channel.settling.waits or not self._is_done(channel, call)):
-            self.do_later(channel, self._do_when_relieved(channel, call), lambda _done: None)
-
-    async def _do_when_relieved(self, channel: Channel, call: Call) -> None:
-        """Carry out a method when the stores have made room for it."""
-        while channel.open:
-            await xump.aio.relieved(self.vhost.engine)
-            with self.not_waiting():
-                channel.settling.go_on()            # it comes before the method
-                if not channel.settling.waits and self._is_done(channel, call):
-                    return
-
-    def _is_done(self, channel: Channel, call: Call) -> bool:
-        """Carry out a method. False: a store has to make room first, and nothing has changed."""
-        try:
-            carry_out(channel, call)
-        except QueueNotFound as error:              # another thread deleted it just now
-            raise ProtocolError(404, str(error.args[0])) from error
-        except StoreFull as error:
-            if not self.vhost.engine.pressed:
-                raise precondition(str(error)) from error
-            return False
-        return True
-
-    def _method_while_closing(self, payload: bytes) -> None:
-        if payload[:4] == CONNECTION_CLOSE:
-            self.send(0, encode(commands.Connection.CloseOk))
-            self._finish()
-        elif payload[:4] == CONNECTION_CLOSE_OK:
-            self._finish()
-
     # ---- channels
-
-    def _open_channel(self, number: int) -> None:
-        if number in self.channels:
-            raise ProtocolError(504, "second 'channel.open' seen")
-        if len(self.channels) >= self.channel_max:      # their numbers may be higher, as with RabbitMQ
-            raise ProtocolError(
-                530, f"number of channels opened ({len(self.channels)}) has reached the negotiated channel_max "
-                     f"({self.channel_max})", 0)
-        self.channels[number] = Channel(self, number)
-        self.decoder.open(number)
-        self.send(number, encode(commands.Channel.OpenOk))
-
-    def _channel_closed(self, number: int) -> None:
-        """The client closes a channel."""
-        channel = self.channels.pop(number)
-        channel.close(by_client=True)
-        self.decoder.closed(number)
-        channel.answer(encode(commands.Channel.CloseOk))
 
     def close_channel(self, number: int, error: ProtocolError) -> None:
         """We close a channel: what comes for it is dropped until the client has answered."""
@@ -413,13 +340,6 @@ class Connection(asyncio.BufferedProtocol):
         self.send(number, _close(commands.Channel.Close, error))
         with self.not_waiting():
             channel.close()
-
-    def _method_of_closing(self, number: int, payload: bytes) -> None:
-        if payload[:4] == CHANNEL_CLOSE:
-            self.send(number, encode(commands.Channel.CloseOk))
-        elif payload[:4] == CHANNEL_CLOSE_OK:
-            self.closing_channels.discard(number)
-            self.decoder.closed(number)
 
     # ---- writing
 
@@ -542,9 +462,9 @@ class Connection(asyncio.BufferedProtocol):
         """The client closes the connection."""
         self._end()
         self.send(0, encode(commands.Connection.CloseOk))
-        self._finish()
+        self.finish()
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """Write what there is, and close; a client that does not read that has so long for it as for its answers."""
         self.flush()
         while self._pieces and not self.transport.is_closing():
@@ -596,14 +516,7 @@ class Connection(asyncio.BufferedProtocol):
         return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "local"
 
 
-CHANNEL_OPEN = b"\0\x14\0\x0a"
-CHANNEL_CLOSE = b"\0\x14\0\x28"
-CHANNEL_CLOSE_OK = b"\0\x14\0\x29"
-CONNECTION_CLOSE = b"\0\x0a\0\x32"
-CONNECTION_CLOSE_OK = b"\0\x0a\0\x33"
 BASIC_PUBLISH = 60 << 16 | 40
-ACCESS_REQUEST = b"\0\x1e\0\x0a"
-ACCESS_REQUEST_OK = b"\0\x1e\0\x0b\0\x01"
 
 
 def _close(kind: type[commands.Connection.Close | commands.Channel.Close], error: ProtocolError) -> bytes:
