@@ -2,17 +2,20 @@
 
 import io
 import os
+import re
 import subprocess
 import sys
 import threading
 import tomllib
 import types
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
 
 from xump import Engine, topology
 from xump.cli import main as cli
+from xump.cli.exit import ExitCode
 from xump.operators import operator_names
 
 RIGHT = """\
@@ -89,11 +92,20 @@ def test_help_teaches(run):
         assert word in out
 
 
-@pytest.mark.parametrize("command", ["demo", "graph", "check", "stats", "browse", "repair", "compact"])
+COMMANDS = next(list(action.choices) for action in cli._parser()._actions if isinstance(action.choices, dict))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_has_help_with_examples(run, command):
     status, out, err = run(command, "--help")
     assert (status, err) == (0, "")
     assert "examples:" in out
+
+
+def test_the_page_has_all_commands_and_exit_statuses():
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `xump (\w+)", page, re.MULTILINE)) == set(COMMANDS)
+    assert re.findall(r"^\| (\d+) \|", page, re.MULTILINE) == [str(int(code)) for code in ExitCode]
 
 
 def test_the_topology_in_the_help_is_fine():

@@ -11,7 +11,7 @@ class ExitCode(enum.IntEnum):
     OK = 0
     """All is well."""
     PROBLEM_FOUND = 1
-    """The topology or the store is wrong, or there is no store that the command could open."""
+    """The topology or the store is wrong, there is no such store or queue, or the broker could not take what it was sent."""
     NOT_CARRIED_OUT = 2
     """The command could not be carried out: a wrong option, a file that cannot be read, a program that is not installed."""
     INTERRUPTED = 130

@@ -79,8 +79,10 @@ examples:
 
 exit status:
     0   all is well
-    1   the topology or the store is wrong, or the store does not exist or is in use by another process
-    2   a wrong option, or a file that cannot be read or written
+    1   the topology or the store is wrong, the store or queue does not exist, another process uses the store, or the broker
+        could not take what it was sent
+    2   a wrong option, a file that cannot be read or written, a broker that does not answer
+    130 Ctrl-C
 """
 
 GRAPH_EPILOG = """\
