@@ -61,7 +61,7 @@ def check(app, url):
             for number in range(100):
                 queue.put({"number": number})
             for number in range(100):
-                message = queue.get(timeout=10)
+                message = queue.get(timeout=60)
                 assert message.payload == {"number": number}
                 message.ack()
 

@@ -264,7 +264,7 @@ def test_connections_that_were_just_accepted_end_with_it(engine):
     clients = asyncio.run(run())
     gc.collect()                        # tells of sockets that nothing has closed
     for client in clients:
-        client.settimeout(10)
+        client.settimeout(60)
         with suppress(ConnectionResetError):
             assert client.recv(1) == b""
         client.close()

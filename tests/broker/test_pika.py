@@ -31,7 +31,7 @@ def channel(connect):
 def taken(channel, queue, count):
     """So many messages, acked."""
     bodies = []
-    for method, _properties, body in channel.consume(queue, inactivity_timeout=5):
+    for method, _properties, body in channel.consume(queue, inactivity_timeout=60):
         assert method is not None, f"{len(bodies)} of {count} messages came"
         channel.basic_ack(method.delivery_tag)
         bodies.append(body)

@@ -92,7 +92,7 @@ def test_a_backlog_upstream_goes_through_a_small_ring(tmp_path, durability, size
             engine.create_selector("work", when=always, do=deliver("d"), credit=1000)
         left = len(engine.publish_many("in", [("x", bytes(size))] * (48_000_000 // size if durability == "none" else 500)))
         while left:
-            deliveries = engine.take(50, timeout=10)
+            deliveries = engine.take(50, timeout=60)
             assert deliveries, f"{left} messages wait for room in a store where nothing is live"
             engine.ack(deliveries)
             left -= len(deliveries)

@@ -24,7 +24,7 @@ class Titanic(Broker):
     def told(self, sent):
         """What was sent, once it is not nothing: the disk has to write first."""
         while not sent:
-            assert self.woken.acquire(timeout=20)
+            assert self.woken.acquire(timeout=60)
             sent = self.pumped()
         return sent
 
@@ -256,7 +256,7 @@ def answer(titanic, service, *body):
     """As `ask`, and waits for the disk."""
     said = titanic.ask(service, *body)
     while said is None:
-        assert titanic.woken.acquire(timeout=20)
+        assert titanic.woken.acquire(timeout=60)
         said = next((sent[4:] for sent in titanic.pumped() if sent[0] == b"c"), None)
     return said
 
@@ -268,7 +268,7 @@ def close(titanic, *uuids):
 
 def until_replied(titanic, uuid):
     while (reply := titanic.ask(b"reply", uuid)) == [b"300"]:
-        assert titanic.woken.acquire(timeout=20)
+        assert titanic.woken.acquire(timeout=60)
     return reply
 
 

@@ -29,7 +29,7 @@ def durable(request, engine, tmp_path):
 
 def until(condition):
     """Wait until it is so."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.002)

@@ -48,7 +48,7 @@ class Page:
 
     async def until(self, expression, text=None):
         """Wait until an expression is true, or is a text that has another one in it."""
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while not (found := await self.value(expression)) or (text is not None and text not in found):
             assert time.monotonic() < end, (expression, text, found, self.errors)
             await asyncio.sleep(0.01)
