@@ -93,6 +93,18 @@ def test_an_exclusive_queue_is_gone_for_the_next_connection(connect):
         assert other.read_until({"channel.close"}) and other.last["reply_code"] == 404
 
 
+def test_a_queue_of_the_program_stays_that_took_the_place_of_an_exclusive_one(connect, engine):
+    link = connect()
+    for name in ("taken", "own"):
+        queue_of(link, name, exclusive=True)
+    engine.delete_queue("taken")
+    engine.create_queue("taken")
+    engine.publish("taken", "x")
+    ask(link, "connection.close", channel=0, reply_code=200, reply_text="", class_id=0, method_id=0)
+    assert ("own" in engine.queues, engine.queues["taken"].ready) == (False, 1)
+    assert ready(connect(), "taken") == 1
+
+
 def test_recover_in_a_transaction_leaves_what_is_acked(connect, engine):
     """An ack that is not committed yet is neither lost nor done by recover."""
     link = connect()

@@ -35,6 +35,7 @@ from xump_ext.amqp.output import Output
 if TYPE_CHECKING:
     from xump.broker.broker import Broker
     from xump.broker.channel import Channel
+    from xump.broker.queues import BrokerQueue
     from xump.broker.users import User
     from xump.broker.vhost import Vhost
 
@@ -71,6 +72,8 @@ class Connection(asyncio.BufferedProtocol):
         """Its open channels by number."""
         self.closing_channels: set[int] = set()
         """Channels that we have closed, until the client has answered."""
+        self.exclusive_queues: dict[BrokerQueue, None] = {}
+        """The queues that end with it."""
         self.client: Table = {}
         """The properties that the client tells of itself."""
         self.heartbeat = 0
@@ -505,9 +508,8 @@ class Connection(asyncio.BufferedProtocol):
         with self.not_waiting():
             for channel in channels:
                 channel.close()
-            if hasattr(self, "vhost"):
-                for queue in [queue for queue in self.vhost.queues.values() if queue.owner is self]:
-                    self.vhost.delete_queue(queue)
+            for queue in list(self.exclusive_queues):
+                self.vhost.delete_queue(queue)
 
     @property
     def peer(self) -> str:

@@ -179,6 +179,8 @@ class Vhost:
             properties["meta"] = keeping.queue_map(auto_delete, arguments)
         handle = self.engine.create_queue(name, store=store, **properties)
         made = self.queues[name] = BrokerQueue(self.name, handle, durable, owner, auto_delete, arguments)
+        if owner is not None:
+            owner.exclusive_queues[made] = None
         self._note_special(made)
         self.used(made)
         return made
@@ -202,6 +204,8 @@ class Vhost:
         if self.queues.get(queue.name) is not queue:
             return
         del self.queues[queue.name]
+        if queue.owner is not None:
+            queue.owner.exclusive_queues.pop(queue)
         self.inlet.special.discard(queue.name)
         if queue.expiry is not None:
             queue.expiry.cancel()
