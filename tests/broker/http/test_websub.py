@@ -36,11 +36,15 @@ def topic_of(web, queue, pattern):
 
 
 def subscriptions(engine):
-    return [name for name in list(engine.queues) if name.startswith("websub/")]
+    """The names of those that have begun: a subscription has its queue before the selectors that fill it."""
+    return [selector.name.removesuffix(" out") for selector in list(engine.selectors.values())
+            if selector.name is not None and selector.name.startswith("websub/") and selector.name.endswith(" out")]
 
 
 def until(condition):
+    end = time.monotonic() + 60
     while not condition():
+        assert time.monotonic() < end, "it did not come to be so"
         time.sleep(0.001)
 
 
