@@ -1,10 +1,16 @@
-"""The cost of a method does not grow with things that have nothing to do with it: steps are counted, not seconds."""
+"""The cost of a method, or of an end, does not grow with what has nothing to do with it: steps are counted, not seconds."""
+
+import sys
 
 import pika
 import pytest
 
 from xump import _names
 from xump.broker import exchanges
+from xump.broker.connection import Connection
+from xump.broker.exchange_graph import ExchangeGraph
+from xump.broker.exchanges import Exchange
+from xump.broker.tables import text
 
 
 def test_names_that_are_not_there_are_compared_with_no_others(channel, monkeypatch):
@@ -78,3 +84,45 @@ def test_an_exchange_forgets_only_with_its_own_bindings_where_keys_led(channel, 
     channel.basic_publish("amq.direct", "a", b"", headers)
     assert len(looked) > seen
     assert broker.vhosts["/"].queues["jobs"].handle.ready == 4
+
+
+def lines_of(code, call):
+    """How many lines of a function a call runs, each as often as it is run."""
+    count = [0]
+
+    def line(frame, event, argument):
+        count[0] += event == "line"
+        return line
+
+    before = sys.gettrace()
+    sys.settrace(lambda frame, event, argument: line if frame.f_code.co_name in (code, "<listcomp>") else None)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count[0]
+
+
+def test_an_exchange_comes_without_a_look_at_the_alternates_of_others(engine):
+    graph = ExchangeGraph(engine)
+
+    def declare(name, alternate):
+        graph.declared(Exchange(name, "direct", arguments={"alternate-exchange": text(alternate)}))
+
+    lines = []
+    for others in (1, 60):
+        for number in range(others):
+            declare(f"{others} {number}", "amq.fanout")
+        lines.append(lines_of("declared", lambda name=f"{others}": declare(name, "amq.topic")))
+    assert lines[0] == lines[1] > 0
+
+
+def test_a_connection_ends_without_a_look_at_the_queues_of_others(channel, broker):
+    lines = []
+    for others in (1, 60):
+        for number in range(others):
+            channel.queue_declare(f"{others} {number}")
+        ended = Connection(broker)
+        ended.vhost = broker.vhosts["/"]
+        lines.append(lines_of("_end", ended._end))
+    assert lines[0] == lines[1] > 0

@@ -45,6 +45,7 @@ class ExchangeGraph:
         self._by_headers: dict[str, HeaderBindings] = {}
         self._headers_of: dict[Binding, HeaderBindings] = {}
         self._alternates: dict[str, str] = {}
+        self._alternate_of: dict[str, dict[str, None]] = {}     # by an exchange: those that name it as their alternate
         self._declared = set(STANDARD)
         self.own: set[int] = set()
         """The ids of its selectors: others on queues of exchanges are the program's."""
@@ -71,17 +72,25 @@ class ExchangeGraph:
     def declared(self, exchange: Exchange) -> None:
         """An exchange was declared. It may be the alternate of others, which knew its name before."""
         self._declared.add(exchange.name)
+        ways = [(name, exchange.name) for name in self._alternate_of.get(exchange.name, ())]
         if exchange.alternate is not None:
             self._alternates[exchange.name] = exchange.alternate
+            self._alternate_of.setdefault(exchange.alternate, {})[exchange.name] = None
+            if exchange.alternate in self._declared:
+                ways.append((exchange.name, exchange.alternate))
         with self._engine.building():
-            for name, alternate in self._alternates.items():
-                if exchange.name in (name, alternate) and alternate in self._declared:
-                    self._create_selector(self._made(name), when=default, do=copy_to(self._made(alternate)))
+            for name, alternate in ways:
+                self._create_selector(self._made(name), when=default, do=copy_to(self._made(alternate)))
 
     def deleted(self, exchange: str) -> None:
         """An exchange was deleted, with the bindings from it and to it."""
         self._declared.discard(exchange)
-        self._alternates.pop(exchange, None)
+        alternate = self._alternates.pop(exchange, None)
+        if alternate is not None:
+            others = self._alternate_of[alternate]
+            del others[exchange]
+            if not others:
+                del self._alternate_of[alternate]
         self._by_headers.pop(exchange, None)
         queue = self._queues.pop(exchange, None)
         if queue is not None:
