@@ -87,7 +87,7 @@ def test_an_exchange_forgets_only_with_its_own_bindings_where_keys_led(channel, 
 
 
 def lines_of(code, call):
-    """How many lines of a function a call runs, each as often as it is run."""
+    """How many lines of a function, and of what it comprehends, a call runs; each as often as it is run."""
     count = [0]
 
     def line(frame, event, argument):

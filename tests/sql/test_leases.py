@@ -244,8 +244,10 @@ def test_the_next_time_is_found_by_the_index(postgres_url, made):
             "INSERT INTO xump_task (lane, name, payload, codec, due, priority, created) SELECT 'default', 'n', '', 'json', "
             "(extract(epoch FROM clock_timestamp()) + n) * 1000000, 0, 0 FROM generate_series(100, 3000) AS n")
         assert 90 < claims.due_in(connection) <= 100
-        connection.exec_driver_sql(PLANS)       # else what tests before this one have left decides about the plan
-        plan = "\n".join(connection.exec_driver_sql("EXPLAIN " + claims.due_statement, claims._constant).scalars())
-        assert "xump_task_ready" in plan
+        # As a worker's connection plans, whatever is known of the table; and as others do, when PostgreSQL knows what is in it.
+        for settings in (PLANS, "RESET ALL; ANALYZE xump_task"):
+            connection.exec_driver_sql(settings)
+            plan = "\n".join(connection.exec_driver_sql("EXPLAIN " + claims.due_statement, claims._constant).scalars())
+            assert "xump_task_ready" in plan
         assert connection.execute(select(made.task.c.id)).first()
     database.dispose()

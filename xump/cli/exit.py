@@ -13,7 +13,8 @@ class ExitCode(enum.IntEnum):
     PROBLEM_FOUND = 1
     """The topology or the store is wrong, there is no such store or queue, or the broker could not take what it was sent."""
     NOT_CARRIED_OUT = 2
-    """The command could not be carried out: a wrong option, a file that cannot be read, a program that is not installed."""
+    """The command could not be carried out: a wrong option, a file that cannot be read, a broker that does not answer, a
+    program that is not installed."""
     INTERRUPTED = 130
     """Ctrl-C ended the command; 128 + SIGINT, as shells have it."""
 

@@ -11,7 +11,7 @@ import pytest
 
 import xump.aio
 from tests.broker.http.conftest import OK, Client, answer
-from tests.broker.http.test_websub import ask, confirm, subscriptions, topic_of, until
+from tests.broker.http.test_websub import ask, begun, confirm, subscriptions, topic_of, until
 from tests.durability import log_in_memory        # noqa: F401 (it registers `log shelf`)
 from xump import Engine, StoreFull, always, deliver
 from xump.broker import Broker
@@ -356,7 +356,7 @@ def test_what_was_allowed_before_is_not_called_any_more(tmp_path, target):
                     subscribe(web, hook)
                     ask(web, "subscribe", topic_of(web, "news", "#"), hook.url)
                     hook.next()
-                    until(lambda engine=engine: subscriptions(engine))
+                    until(lambda engine=engine: begun(engine))
                     continue
                 for name in ("jobs", "news"):
                     engine.publish(name, "a")
