@@ -33,11 +33,15 @@ class Registry(Mapping[Key, Thing]):
 
     def __getitem__(self, key: Key) -> Thing:
         try:
-            return self._things[plain(key)]
+            return self._things[key if type(key) is str else plain(key)]
         except KeyError:
-            self._check_open()
-            what, there = self._what, list(self._things)
-            raise self._missing.told_later(lambda: f"no {what} {key!r} in this engine{what_is_there(key, there)}") from None
+            raise self._not_there(key) from None
+
+    def _not_there(self, key: Key) -> NotFound:
+        """The error for a missing key. It is made here, since a name that the lambda keeps costs each call of its function."""
+        self._check_open()
+        what, there = self._what, list(self._things)
+        return self._missing.told_later(lambda: f"no {what} {key!r} in this engine{what_is_there(key, there)}")
 
     @overload
     def get(self, key: Key) -> Thing | None:
@@ -49,13 +53,15 @@ class Registry(Mapping[Key, Thing]):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The thing that has this key, or the default. It makes no error: a broker asks so for each name that a client says."""
-        found = self._things.get(plain(key))
+        if type(key) is not str:
+            key = plain(key)
+        found = self._things.get(key)
         if found is None:
             self._check_open()
         return default if found is None else found
 
     def __contains__(self, key: object) -> bool:
-        return plain(key) in self._things
+        return (key if type(key) is str else plain(key)) in self._things
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._things)
@@ -115,5 +121,7 @@ class SelectorRegistry(Registry[int, Numbered]):
 
     def _id(self, key: object) -> Any:
         """The id for a name; the key itself if no selector has that name."""
+        if type(key) is int:
+            return key
         key = plain(key)
         return self._named[key].id if isinstance(key, str) and key in self._named else key

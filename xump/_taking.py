@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from xump._arguments import COUNT_MAX, check_count, check_timeout, checked_destination
@@ -73,7 +74,7 @@ class Taking(Graph):
         if taken or n == 0:
             return taken
         if timeout != 0:
-            taken = self._wait(lambda: self._take(n, destination) or None, destination, timeout) or []
+            taken = self._wait(partial(self._take, n, destination), destination, timeout)
         if not taken:
             self._notice_nothing(destination)
         return taken
@@ -147,7 +148,7 @@ class Taking(Graph):
         handle = self._queue(queue, "queue")
         delivery = self._get(handle)
         if delivery is None and timeout != 0 and not self._is_building():
-            delivery = self._wait(lambda: self._get(handle), handle, timeout)
+            delivery = self._wait(partial(self._get, handle), handle, timeout)
         return delivery
 
     def _is_building(self) -> bool:
@@ -188,7 +189,7 @@ class Taking(Graph):
         if len(batch) or n == 0:
             return batch
         if timeout != 0:
-            batch = self._wait(lambda: take_batch(self, n, destination) or None, destination, timeout) or batch
+            batch = self._wait(partial(take_batch, self, n, destination), destination, timeout)
         if not len(batch):
             self._notice_nothing(destination)
         return batch

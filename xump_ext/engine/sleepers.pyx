@@ -98,15 +98,15 @@ cdef class EngineSleepers(EngineLock):
     # ---- they sleep
 
     def _wait(self, take, awaited, timeout):
-        """Call `take()` until it returns something other than None, at most for `timeout` seconds (None: for ever); else return
-        None. `awaited`: as for `_await`. The thread holds no lock meanwhile, and wakes for what falls due."""
+        """Return what `take()` gives, as soon as that is neither empty nor None, or after `timeout` seconds (None: for ever).
+        `awaited`: as for `_await`. The thread holds no lock meanwhile, and wakes for what falls due."""
         cdef Sleeper sleeper = sleeper_for(awaited)
         cdef int64_t end = end_of(timeout), until
         while True:
             self.enlist(sleeper)
             try:
                 taken = take()
-                if taken is not None:
+                if taken:
                     return taken
                 until = min(end, self.wake_up())
                 if not sleeper.sleep(until) and until == end:

@@ -51,7 +51,7 @@ class Watched(Engine):
         def look():
             self.looks[threading.get_ident()] += 1
             taken = take()
-            if taken is None:
+            if not taken:
                 self.waits.release()        # in the list of those who wait, and about to
             return taken
         return super()._wait(look, destination, timeout)
