@@ -6,10 +6,11 @@ import pytest
 from xump import Engine
 from xump._mappings import Registry, SelectorRegistry
 
-EACH_MESSAGE = [Engine.take, Engine.take_batch, Engine.get, Engine.deliveries, Engine._checked_taking, Engine._queue,
-                Engine.request, Engine._requested, Engine._replies, Engine.queues.fget, Engine.selectors.fget, Registry.__init__,
-                Registry.__getitem__, Registry.get, Registry.__contains__, SelectorRegistry.__init__, SelectorRegistry.__getitem__,
-                SelectorRegistry.get, SelectorRegistry._id]
+EACH_MESSAGE = [
+    Engine.take, Engine.take_batch, Engine.get, Engine.deliveries, Engine.request,
+    Engine._checked_taking, Engine._queue, Engine._requested, Engine._replies, Engine.queues.fget, Engine.selectors.fget,
+    Registry.__init__, Registry.__getitem__, Registry.get, Registry.__contains__,
+    SelectorRegistry.__init__, SelectorRegistry.__getitem__, SelectorRegistry.get, SelectorRegistry._id]
 
 
 @pytest.mark.parametrize("function", EACH_MESSAGE, ids=lambda function: function.__qualname__)
