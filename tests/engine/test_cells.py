@@ -9,7 +9,8 @@ from xump._mappings import Registry, SelectorRegistry
 
 EACH_MESSAGE = [
     Engine.take, Engine.take_batch, Engine.get, Engine.deliveries, Engine.request,
-    Engine._checked_taking, Engine._queue, Engine._requested, Engine._replies, *(vars(Graph)[name].fget for name in ("queues", "selectors", "stores")),
+    Engine._checked_taking, Engine._queue, Engine._requested, Engine._replies,
+    *(vars(Graph)[name].fget for name in ("queues", "selectors", "stores")),
     Registry.__init__, Registry.__getitem__, Registry.get, Registry.__contains__,
     SelectorRegistry.__init__, SelectorRegistry.__getitem__, SelectorRegistry.get, SelectorRegistry._id]
 
