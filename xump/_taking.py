@@ -68,15 +68,20 @@ class Taking(Graph):
         ...     [delivery.message.address for delivery in batch]
         ['resize', 'rotate']
         """
-        check_count("n", n, 0, COUNT_MAX)
-        destination = self._checked_taking(destination, timeout)
-        taken = self._take(n, destination)
+        # Usual arguments are checked without a call: two calls were a fifth of publishing, taking and acking a message.
+        if (type(n) is int and 0 <= n <= COUNT_MAX and type(timeout) is float and timeout >= 0 and not self._looks_for_held
+                and (destination is None or type(destination) is str)):
+            wanted: str | tuple[str, ...] | None = destination
+        else:
+            check_count("n", n, 0, COUNT_MAX)
+            wanted = self._checked_taking(destination, timeout)
+        taken = self._take(n, wanted)
         if taken or n == 0:
             return taken
         if timeout != 0:
-            taken = self._wait(partial(self._take, n, destination), destination, timeout)
+            taken = self._wait(partial(self._take, n, wanted), wanted, timeout)
         if not taken:
-            self._notice_nothing(destination)
+            self._notice_nothing(wanted)
         return taken
 
     def deliveries(self, destination: Destinations = None, *, timeout: float | None = 0.0) -> DeliveryIterator:
@@ -143,7 +148,8 @@ class Taking(Graph):
         ...     engine.get("jobs")
         resize
         """
-        check_timeout(timeout)
+        if type(timeout) is not float or not timeout >= 0:      # the usual one is checked without a call, as in `take`
+            check_timeout(timeout)
         self._check_open()
         handle = self._queue(queue, "queue")
         delivery = self._get(handle)
@@ -229,7 +235,7 @@ class Taking(Graph):
         return self._queue(queue, "queue").browse_batch(start, state=state, where=where, limit=limit, reverse=reverse)
 
     def _checked_taking(self, destination: Destinations, timeout: object) -> str | tuple[str, ...] | None:
-        # The usual arguments are checked without a call: this runs for every `take`.
+        # The usual arguments are checked without a call: this runs for every `take_batch`.
         wanted = destination if destination is None or type(destination) is str else checked_destination(destination)
         if type(timeout) is not float or not timeout >= 0:
             check_timeout(timeout)
