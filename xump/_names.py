@@ -27,7 +27,7 @@ def shown(value: object) -> str:
 
 def plain(value: Any) -> Any:
     """A str of a subclass as an exact str, so that it is found by its value, whatever its hash; anything else as it is."""
-    return str.__str__(value) if isinstance(value, str) else value
+    return value if type(value) is str or not isinstance(value, str) else str.__str__(value)
 
 
 def text_of(value: object, what: str) -> str:
