@@ -163,7 +163,7 @@ def test_a_start_that_fails_leaves_nothing_behind(engine, monkeypatch):
         for options in ({"amqp": address}, {"amqp": "127.0.0.1:0", "http": address}, {"amqp": None, "flight": address}):
             with pytest.raises(OSError), Broker(engine, **options):
                 pass
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before     # those of an earlier broker may just end
     assert len(begun) >= 3 and set(map(id, begun)) == set(map(id, ended))
 
 
