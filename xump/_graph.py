@@ -575,11 +575,12 @@ class Graph(Windows):
             raise TypeError(f"{what} must be the name of a queue or a Queue, got {type(name).__name__}")
         queue: Queue | None = self._queues.get(name if type(name) is str else plain(name))
         if queue is None or (isinstance(name, Queue) and queue is not name):
-            raise self._no_queue(name.name if isinstance(name, Queue) else str.__str__(name), what)
+            raise self._missing_queue(name.name if isinstance(name, Queue) else str.__str__(name), what)
         return queue
 
-    def _no_queue(self, text: str, what: str) -> QueueNotFound:
-        """The error for a queue that is not there."""
+    def _missing_queue(self, text: str, what: str) -> QueueNotFound:
+        """The error for a queue that is not there. It is made here, since a name that the lambda keeps costs each call of its
+        function."""
         there = list(self._queues)
         return QueueNotFound.told_later(lambda: f"{what}: no queue {text!r} in this engine" + (
             "" if text in there else what_is_there(text, there, "create it first")))
