@@ -232,6 +232,22 @@ def parrot() -> Made:
     return [call] * ROUNDS, 100
 
 
+@program("Parrot of ten, call by call")
+def parrot_calls() -> Made:
+    engine = Engine()
+    with engine.building():
+        made = Parrot(engine, "news")
+        for number in range(10):
+            made.join(f"bird-{number}", "#", credit=10)
+
+    def call() -> None:
+        engine.publish("news", "news.eu", BODY)
+        for delivery in engine.deliveries():
+            delivery.ack()
+
+    return [call] * (BATCH * 5), 10
+
+
 @program("Wolfpack of ten")
 def wolfpack() -> Made:
     engine = Engine()

@@ -266,7 +266,7 @@ class Graph(Windows):
         with self._graph_lock:
             if store_name not in self._stores:
                 raise StoreNotFound(f"no store {store_name!r}; the stores are {', '.join(map(repr, self._stores))}")
-            if isinstance(store, Store) and self._stores[store_name] is not store:
+            if store is not RAM and isinstance(store, Store) and self._stores[store_name] is not store:
                 raise StoreNotFound(f"{store!r} was deleted, or is of another engine; give its name for the one in this engine")
             if name in self._queues:
                 queue: Queue = self._queues[name]
@@ -455,8 +455,8 @@ class Graph(Windows):
             raise TypeError(f"a queue is named by a str or given as a Queue, got {type(name).__name__}")
         self._check_open()
         with self._graph_lock:
-            queue = self._queues.get(plain(name))
-            if queue is None or (isinstance(name, Queue) and queue is not name):
+            queue = self._queues.get(name if type(name) is str else plain(name))
+            if queue is None or (queue is not name and isinstance(name, Queue)):
                 self.tick()
                 return False
             return bool(self._delete_queue(queue))

@@ -24,7 +24,7 @@ from libc.string cimport memchr, memcmp, memcpy, strlen
 
 from xump_ext.arrow.column cimport utf8_valid
 from xump_ext.arrow.column_writer cimport (
-    bit_set, buffer_alloc, column_name, numbers_start, valid_set, validity_finish, validity_start, writer_finish, writer_put,
+    buffer_alloc, column_name, numbers_start, validity_finish, validity_start, writer_finish, writer_put,
     writer_start, writer_t,
 )
 from xump_ext.arrow.export cimport children_alloc, piece_alloc
@@ -229,21 +229,6 @@ cdef int field_start(
     if format[0] == c"u" or format[0] == c"z":
         return writer_start(writer, column, format, 8 * column.rows)
     numbers_start(column, format, 1 if format[0] == c"b" else 8)
-    return 0
-
-
-cdef int write_value(written_t* column, writer_t* writer, int64_t row, const header_t* header) except -1:
-    cdef char format = column.format[0]
-    valid_set(column, row)
-    if format == c"l":
-        (<int64_t*> column.buffers[1])[row] = header.integer
-    elif format == c"g":
-        (<double*> column.buffers[1])[row] = <double> header.integer if header.type == HEADER_INT else header.real
-    elif format == c"b":
-        if header.type == HEADER_TRUE:
-            bit_set(column.buffers[1], row)
-    else:
-        put_value(writer, row, header)
     return 0
 
 
