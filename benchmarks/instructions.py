@@ -159,6 +159,24 @@ def ack() -> Made:
     return [lambda: engine.ack(taken.pop())] * ROUNDS, BATCH
 
 
+@program("ack alone")
+def ack_alone() -> Made:
+    return taken_one_by_one(lambda delivery: delivery.ack())
+
+
+@program("nack alone")
+def nack_alone() -> Made:
+    return taken_one_by_one(lambda delivery: delivery.nack())
+
+
+def taken_one_by_one(then: Callable[[Any], Any]) -> Made:
+    """Each of many deliveries was taken before."""
+    engine = jobs(BATCH * ROUNDS)
+    engine.publish_many("jobs", contents(BATCH * ROUNDS))
+    taken = [engine.take(1, "worker")[0] for _ in range(BATCH * ROUNDS)]
+    return [lambda: then(taken.pop())] * (BATCH * ROUNDS), 1
+
+
 @program("nack")
 def nack() -> Made:
     engine = jobs(1)
