@@ -234,13 +234,19 @@ def taken_in_columns(rows: int, calls: int, then: Callable[[Any], Any]) -> Made:
 # ---- topologies, conditions
 
 
-@program("Parrot of ten")
-def parrot() -> Made:
+def flock(credit: Any) -> Engine:
+    """A Parrot of ten, all of whom want everything."""
     engine = Engine()
     with engine.building():
         made = Parrot(engine, "news")
         for number in range(10):
-            made.join(f"bird-{number}", "#", credit=INFINITE)
+            made.join(f"bird-{number}", "#", credit=credit)
+    return engine
+
+
+@program("Parrot of ten")
+def parrot() -> Made:
+    engine = flock(INFINITE)
     messages = [("news.eu", BODY)] * 10
 
     def call() -> None:
@@ -252,11 +258,7 @@ def parrot() -> Made:
 
 @program("Parrot of ten, call by call")
 def parrot_calls() -> Made:
-    engine = Engine()
-    with engine.building():
-        made = Parrot(engine, "news")
-        for number in range(10):
-            made.join(f"bird-{number}", "#", credit=10)
+    engine = flock(10)
 
     def call() -> None:
         engine.publish("news", "news.eu", BODY)

@@ -456,7 +456,7 @@ class Graph(Windows):
         self._check_open()
         with self._graph_lock:
             queue = self._queues.get(name if type(name) is str else plain(name))
-            if queue is None or (queue is not name and isinstance(name, Queue)):
+            if queue is None or (isinstance(name, Queue) and queue is not name):
                 self.tick()
                 return False
             return bool(self._delete_queue(queue))
