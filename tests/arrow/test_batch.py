@@ -185,6 +185,7 @@ def held_bytes(call):
     lambda engine: engine.create_selector("q", when=always, do=deliver("d"), credit=10),
     lambda engine: engine.close(),
 ], ids=["purge", "delete", "delete_queue", "routed", "close"])
+@pytest.mark.usefixtures("own_pool")
 def test_columns_are_held_until_the_last_row_is_routed_or_gone(end):
     with xump.Engine() as engine:
         engine.create_queue("q")
@@ -193,6 +194,7 @@ def test_columns_are_held_until_the_last_row_is_routed_or_gone(end):
         assert held_bytes(lambda: end(engine)) == -held
 
 
+@pytest.mark.usefixtures("own_pool")
 def test_an_empty_batch_holds_nothing(engine):
     engine.create_queue("q")
     assert held_bytes(lambda: engine.publish_batch("q", table(0))) == 0

@@ -46,6 +46,7 @@ def test_addresses_are_shared_and_never_mixed_up() -> None:
     assert len({id(message.address) for message in few}) == 2
 
 
+@pytest.mark.usefixtures("own_pool")
 def test_messages_outlive_what_they_were_read_from() -> None:
     before = pa.total_allocated_bytes()
     table = pa.table({"address": [f"a{at}" for at in range(3000)], "body": [b"%d" % at for at in range(3000)]})

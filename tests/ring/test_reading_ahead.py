@@ -74,10 +74,11 @@ def test_who_stops_in_the_middle_leaves_no_thread(path, monkeypatch):
     try:
         segments = ring_segments.Segments.load(fd, str(path))
         reader = segments.groups(segments.begin)
+        before = set(threading.enumerate())
         next(reader)
-        assert any(thread.name.startswith("xump-read-ahead") for thread in threading.enumerate())
+        assert [thread.name.rpartition("_")[0] for thread in set(threading.enumerate()) - before] == ["xump-read-ahead"]
         reader.close()
-        assert not any(thread.name.startswith("xump-read-ahead") for thread in threading.enumerate())
+        assert set(threading.enumerate()) <= before
     finally:
         os.close(fd)
 
