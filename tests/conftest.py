@@ -1,5 +1,6 @@
 """What tests are run over: both engines, the model and the compiled one, with a clock that the test owns."""
 
+import gc
 import os
 import shutil
 import sys
@@ -51,6 +52,12 @@ class Clock:
     def tick(self, seconds=1):
         self.now += seconds * 1_000_000_000
         return self.now
+
+
+@pytest.fixture
+def no_garbage():
+    """What earlier tests have left to the collector does not go while this one counts what the process holds."""
+    gc.collect()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from xump import Engine
 from xump_ext.arrow.read import BatchReader
 from xump_ext.memory.slab import memory_bytes
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
 ROWS = 100
 BIG = 10_000
 SLACK = 4_000          # validity, offsets, indices

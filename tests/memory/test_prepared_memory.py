@@ -8,6 +8,7 @@ import pytest
 from xump import Engine
 from xump_ext.memory.slab import keep_memory, memory_bytes, prepare_memory, release_memory
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
 MIB = 1 << 20
 KEPT = 0 if "ASAN_OPTIONS" in os.environ else 60 * MIB         # with the address sanitizer each cell is memory of its own
 

@@ -88,6 +88,7 @@ def test_a_body_that_comes_too_slowly(engine, web, monkeypatch):
         assert b"only 4 bytes of the body came: send 10000 a second, or more" in answers.read()     # and the connection ends
 
 
+@pytest.mark.usefixtures("no_garbage")
 def test_a_body_counts_as_memory_while_it_comes(engine):
     engine.create_queue("jobs")
     limits = Limits(memory_bytes=memory_bytes() + (8 << 20))
