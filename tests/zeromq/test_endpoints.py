@@ -8,6 +8,7 @@ import pytest
 import zmq
 
 import xump
+from benchmarks.ports import free_port
 from tests.zeromq.test_sockets import HOST, Command
 from xump.zeromq import Client, FutureClient, LazyPirate, MajordomoBroker, Pair, PirateBroker, Worker
 from xump.zeromq.freelance import Addressed, FreelanceServer, OneAtATime, Shotgun
@@ -75,11 +76,6 @@ def has_ipv6():
     return True
 
 
-def free_6():
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as probe:
-        return f"tcp://[::1]:{probe.getsockname()[1]}"
-
-
 def hosts():
     """IPv6 where this machine has it; and paths."""
     return [HOST_6, "ipc"] if has_ipv6() else ["ipc"]
@@ -120,7 +116,7 @@ def test_freelance(places, context, serve):
 
 def test_a_pair(places, context):
     """Its link, too."""
-    links = places if places[0].startswith("ipc") else [free_6(), free_6()]
+    links = places if places[0].startswith("ipc") else [f"tcp://[::1]:{free_port()}" for _ in range(2)]
     active = threading.Event()
     servers = [MajordomoBroker(HOST, context=context, pair=Pair(role, links[at], links[1 - at], heartbeat=0.1))
                for at, role in enumerate(("primary", "backup"))]

@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import pika
 import pytest
 
+from benchmarks.ports import free_port
 from tests.broker.http.conftest import Client, answer
 from tests.test_docs import COMMAND, ROOT, blocks
 from xump import always, move_to
@@ -443,8 +443,7 @@ def test_the_commands_of_the_page(engine, web):
 
 def test_the_topology_says_how_it_is_served_and_where_its_broker_is(tmp_path, capfd):
     topology = tmp_path / "network.toml"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     topology.write_text(f'version = 1\n[broker]\namqp = "127.0.0.1:1"\nhttp = "127.0.0.1:{port}"\n[queues.jobs]\n'
                         '[[selectors]]\nsource = "jobs"\nwhen = "always"\ndo = {deliver = "worker"}\n')
     assert command_line.main(["check", str(topology)]) == 0
