@@ -1,12 +1,11 @@
 """A broker in a process of its own, which a test kills; and a wire to it, which a test cuts when a commit passes."""
 
-import re
 import socket
 import subprocess
 import sys
 import threading
 
-READY = re.compile(r"grpc(?:\+tls)?://([\d.]+):(\d+)")
+from benchmarks.ports import free_port
 
 TOPOLOGY = """
 [stores.disk]
@@ -25,7 +24,7 @@ class Process:
         self._folder = folder
         self._file = folder / "network.toml"
         self._file.write_text(f"version = 1\n{TOPOLOGY.format(folder=folder)}")
-        self.port = 0
+        self.port = free_port()
         self.start()
 
     def start(self):
@@ -36,8 +35,7 @@ class Process:
         said = ""
         for line in self._process.stdout:
             said += line
-            if found := READY.search(line):
-                self.port = int(found.group(2))
+            if self.url in line:
                 return
         raise AssertionError(f"the broker has ended: {said}")
 
@@ -78,7 +76,7 @@ class Embedded(Process):
         program = PROGRAM.format(path=f"{self._folder}/disk.xump", port=self.port)
         self._process = subprocess.Popen(
             [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.port = int(self._process.stdout.readline().rpartition(":")[2])
+        assert self._process.stdout.readline() == f"{self.url}\n"
 
     def say(self, word):
         """`sync`, or the address of ten messages."""

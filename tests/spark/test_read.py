@@ -10,6 +10,7 @@ from pyarrow import flight
 from pyspark.errors import PySparkException
 from pyspark.sql.types import MapType, StringType, StructField, StructType
 
+from benchmarks.ports import free_port
 from tests.spark.conftest import rows
 from xump import Engine, always, deliver
 from xump.broker import Broker, hash_password, read_users
@@ -148,7 +149,7 @@ def test_user_and_password_outlive_the_broker(spark, tmp_path):
     """Rows that were staged before it was closed are committed after it was opened again."""
     file = tmp_path / "users.toml"
     file.write_text(USERS.format(password=hash_password("secret", 2)))
-    login, port = {"user": "anna", "password": "secret"}, 0
+    login, port = {"user": "anna", "password": "secret"}, free_port()
     for begins in (True, False):
         with Engine() as engine:
             engine.create_store("disk", "ring", path=f"{tmp_path}/disk.xump")
@@ -156,7 +157,6 @@ def test_user_and_password_outlive_the_broker(spark, tmp_path):
             with Broker(engine, amqp="127.0.0.1:0", flight=f"grpc://127.0.0.1:{port}", store="disk",
                         users=read_users(file)[0]) as broker:
                 options = check_for(parsed({"endpoint": broker.flight.url, "queue": "q"} | login), reading=False)
-                port = broker.flight.url.rpartition(":")[2]
                 with options.client as client:
                     if begins:
                         part = client.stage("run", 0, 0, "q", pa.record_batch({"address": ["a"]}))

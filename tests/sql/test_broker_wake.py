@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import select
 
 import xump
+from benchmarks.ports import free_port
 from tests.sql.conftest import count, engine_of, until
 from xump.broker import Broker
 from xump.sql import ConfigurationError, Outbox, Tasks, Wake
@@ -112,10 +113,9 @@ def test_a_broker_that_starts_again_has_lost_all_queues_and_no_worker(sqlite_url
     """Its address is the same. The worker renews its lease, says again that it is there, and joins again."""
     monkeypatch.setattr("xump.sql.broker_wake.REOPEN_SECONDS", 0.05)
     monkeypatch.setattr("xump.sql.worker.BEAT_SECONDS", 0.05)
-    database = engine_of(sqlite_url)
+    database, port = engine_of(sqlite_url), free_port()
     with xump.Engine() as engine:
-        with Broker(engine, amqp="127.0.0.1:0") as broker:
-            port = broker.address[1]
+        with Broker(engine, amqp=f"127.0.0.1:{port}") as broker:
             tasks, ran = prepared(database, url_of(broker))
             worker, cleaner = tasks.worker(poll=FAR, retry_time=FAR), tasks.cleaner()
             thread = threading.Thread(target=worker.run)
