@@ -56,7 +56,7 @@ class Clock:
 
 @pytest.fixture
 def no_garbage():
-    """What earlier tests have left to the collector does not go while this one counts what the process holds."""
+    """What earlier tests have left to the collector does not go, or say something, while this one counts."""
     gc.collect()
 
 
