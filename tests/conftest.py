@@ -10,6 +10,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.left_threads import pytest_sessionfinish, pytest_unconfigure        # noqa: F401 (pytest finds them here)
 from tests.model.engine import ModelEngine
 from xump.errors import Closed
 

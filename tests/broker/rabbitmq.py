@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 from benchmarks.ports import free_port
+from tests.patience import PATIENCE
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-SECONDS_MAX = 60
+SECONDS_MAX = PATIENCE
 
 
 def is_installed():

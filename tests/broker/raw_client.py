@@ -14,11 +14,12 @@ from typing import Any
 from pamqp import commands
 
 from tests.broker.steps import Confirms, Connect, Method, Publish, Raw, Until, Wait
+from tests.patience import PATIENCE
 from xump.broker.envelope import FLAGS, split
 from xump.broker.methods import decode, encode
 from xump.broker.tables import Typed, decode_table, encode_table
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = PATIENCE
 KINDS: Any = commands.INDEX_MAPPING.values()
 METHODS = {kind.name.lower(): kind for kind in KINDS}
 CHOSEN = re.compile(r"amq\.(gen|ctag|rabbitmq\.reply-to)([-.])[\w+/=-][\w+/=.-]*")

@@ -6,6 +6,8 @@ import aio_pika
 import pytest
 from aio_pika.exceptions import ChannelNotFoundEntity, PublishError
 
+from tests.patience import PATIENCE
+
 
 def run(broker, program):
     """Run a coroutine with a connection."""
@@ -13,7 +15,7 @@ def run(broker, program):
         host, port = broker.address
         connection = await aio_pika.connect(f"amqp://guest:guest@{host}:{port}/")
         async with connection:
-            await asyncio.wait_for(program(connection), 30)
+            await asyncio.wait_for(program(connection), PATIENCE)
 
     asyncio.run(main())
 

@@ -6,6 +6,8 @@ import pika
 import pytest
 from pika import exceptions
 
+from tests.patience import PATIENCE
+
 
 @pytest.fixture
 def connect(broker):
@@ -31,7 +33,7 @@ def channel(connect):
 def taken(channel, queue, count):
     """So many messages, acked."""
     bodies = []
-    for method, _properties, body in channel.consume(queue, inactivity_timeout=60):
+    for method, _properties, body in channel.consume(queue, inactivity_timeout=PATIENCE):
         assert method is not None, f"{len(bodies)} of {count} messages came"
         channel.basic_ack(method.delivery_tag)
         bodies.append(body)

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from tests.patience import PATIENCE
 from xump.cli.signals import on_signals
 
 
@@ -22,5 +23,5 @@ def test_a_signal_waits_for_what_the_main_thread_has_locked(number):
         with lock:
             signal.raise_signal(number)
             assert not stopped.is_set()
-        assert stopped.wait(60)
+        assert stopped.wait(PATIENCE)
     assert signal.getsignal(number) is before

@@ -7,11 +7,11 @@ from contextlib import suppress
 import pytest
 
 from tests.durability.one_store import KINDS
+from tests.patience import PATIENCE
 from xump import INFINITE, Closed, Engine, StoreFull, always, copy_to, deliver, move_to, where
 from xump.durability import opening
 
 SMALL = {"ring": {"segment_bytes": 1 << 18, "min_bytes": 0}, "lmdb": {}}
-SECONDS = 60
 
 
 def opened(kind, path, **options):
@@ -25,7 +25,7 @@ def test_a_call_back_may_sync(kind, tmp_path):
     synced = []
     with opened(kind, tmp_path / "s", durability="group", max_bytes=8 << 20, **SMALL[kind]) as engine:
         def sync():
-            engine.sync(timeout=SECONDS)
+            engine.sync(timeout=PATIENCE)
             synced.append(threading.current_thread().name)
         with engine.building():
             engine.create_queue("in")
@@ -36,7 +36,7 @@ def test_a_call_back_may_sync(kind, tmp_path):
         outlet = engine.outlet(sync, ["d"])
         count = 0
         while count < 200:
-            taken = engine.take(1000, timeout=SECONDS)
+            taken = engine.take(1000, timeout=PATIENCE)
             assert taken
             engine.ack(taken)
             count += len(taken)
@@ -85,13 +85,13 @@ def test_a_call_back_comes_when_its_call_is_over():
     def slow(message):
         if message.address == "slow":
             inside.set()
-            assert go_on.wait(SECONDS)
+            assert go_on.wait(PATIENCE)
             seen.append("the call was inside")
         return True
 
     def first():
         told.set()
-        assert inside.wait(SECONDS)
+        assert inside.wait(PATIENCE)
         threading.Timer(0.05, go_on.set).start()
     with Engine() as engine:
         for name in "ab":
@@ -101,7 +101,7 @@ def test_a_call_back_comes_when_its_call_is_over():
         outlets = [engine.outlet(first, ["A"]), engine.outlet(lambda: seen.append("called back"), ["B"])]
         one = threading.Thread(target=engine.publish, args=("a",))
         one.start()
-        assert told.wait(SECONDS)
+        assert told.wait(PATIENCE)
         other = threading.Thread(target=engine.publish_many, args=("b", [("quick",), ("slow",)]))
         other.start()
         one.join()
@@ -114,7 +114,7 @@ def test_a_watch_may_wait_for_another_thread_that_changes_the_graph():
         if changes[0].thing.name == "first":
             other = threading.Thread(target=engine.create_queue, args=("second",))
             other.start()
-            other.join(SECONDS)
+            other.join(PATIENCE)
             assert not other.is_alive()
     with Engine() as engine:
         engine.watch(in_another_thread)
@@ -181,11 +181,11 @@ def test_a_signal_ends_the_wait_for_a_change_of_the_graph():
     def hold():
         with engine._graph_lock:
             held.set()
-            assert done.wait(SECONDS)
+            assert done.wait(PATIENCE)
     with Engine() as engine:
         holder = threading.Thread(target=hold)
         holder.start()
-        assert held.wait(SECONDS)
+        assert held.wait(PATIENCE)
         before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
         threading.Timer(0.05, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1)).start()
         try:

@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 
 from tests.model.full import SMALL
+from tests.patience import PATIENCE
 from xump import INFINITE, Engine, StoreFull, always, copy_to, deliver, move_to
 from xump.durability import opening
 
@@ -49,7 +50,7 @@ def graph(engine, through, **terms):
 
 def some(engine):
     """Take what there is. A store that stands still may first have to be cleaned by its thread."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while not (deliveries := engine.take(10**6)) and time.monotonic() < until:
         time.sleep(0.01)
     return deliveries

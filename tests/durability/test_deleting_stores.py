@@ -11,6 +11,7 @@ import pytest
 
 from tests.durability.log_in_memory import two_shelves
 from tests.durability.one_store import bodies as ready
+from tests.patience import PATIENCE
 from xump import INFINITE, Closed, Conflict, Engine, always, move_to, where
 from xump import store_types as store
 
@@ -109,7 +110,7 @@ def test_a_store_that_cannot_be_closed_holds_up_nobody(stuck, caplog, tmp_path):
 
     def wait():
         with pytest.raises(Closed) as raised:
-            stuck.take(1, timeout=60)
+            stuck.take(1, timeout=PATIENCE)
         got.append(raised.type)
 
     waiting = threading.Thread(target=wait)

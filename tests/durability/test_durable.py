@@ -12,6 +12,7 @@ import warnings
 import pytest
 
 from tests.durability.log_in_memory import LOGS, Shelf, two_shelves
+from tests.patience import PATIENCE
 from xump import (
     INFINITE, Conflict, Engine, StoreFailed, StoreFull, SyncTimeout, TransactionError, always, copy_to, deliver, discard, match,
     move_to, where,
@@ -380,12 +381,12 @@ def test_a_sync_that_takes_too_long(monkeypatch):
         engine.create_queue("l", store="left")
         engine.publish("l")
         with monkeypatch.context() as patch:
-            patch.setattr(Shelf, "sync", lambda shelf: stuck.wait(60))
+            patch.setattr(Shelf, "sync", lambda shelf: stuck.wait(PATIENCE))
             with pytest.raises(SyncTimeout, match="'left' is busy"):
                 engine.sync(timeout=0.05)
             assert engine.queues["l"].durable_id == 0
             stuck.set()
-            engine.sync(timeout=60)
+            engine.sync(timeout=PATIENCE)
         assert engine.queues["l"].durable_id == 1
 
 

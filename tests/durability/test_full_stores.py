@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from tests.patience import PATIENCE
 from xump import INFINITE, Engine, OutcomeFlag, StoreFull, always, copy_to, deliver, discard, match, move_to
 from xump.store_types import register_store, store_types
 from xump.stores.lmdb import LmdbStore
@@ -210,14 +211,14 @@ def test_a_check_judges_no_room_that_the_store_has_not_told(tmp_path, kind, monk
 
         def write_slowly(group):
             writes.set()
-            go_on.wait(60)
+            go_on.wait(PATIENCE)
             write(group)
 
         with monkeypatch.context() as patch:
             patch.setattr(committer._backend, "write", write_slowly)
             acks = threading.Thread(target=delivery.ack)
             acks.start()
-            assert writes.wait(60)
+            assert writes.wait(PATIENCE)
             assert upstream.ready == 1
             try:
                 engine.check()

@@ -7,9 +7,8 @@ import time
 import pytest
 
 from tests.model.full import SEGMENT, SMALL
+from tests.patience import PATIENCE
 from xump import INFINITE, Engine, StoreFull, always, move_to
-
-SECONDS = 60
 
 
 def test_what_a_lap_writes_anew_is_no_gain(tmp_path):
@@ -28,7 +27,7 @@ def test_what_a_lap_writes_anew_is_no_gain(tmp_path):
         tried = 0
         for size in range(1_600, 0, -32):       # some of them lack so few
             engine.publish("upstream", "x", bytes(size))
-            engine.sync(timeout=SECONDS)
+            engine.sync(timeout=PATIENCE)
             if 0 < committer._port.demand(0).refused_bytes - committer._backend.room() < 1_200:
                 eventually(lambda: not committer._standstill._watching)
                 tried += 1
@@ -55,7 +54,7 @@ def still(tmp_path):
 
 
 def eventually(condition):
-    until = time.monotonic() + SECONDS
+    until = time.monotonic() + PATIENCE
     while not condition() and time.monotonic() < until:
         time.sleep(0.01)
     assert condition()

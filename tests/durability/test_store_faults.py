@@ -11,6 +11,7 @@ import pytest
 from tests.durability.log_in_memory import LOGS, Shelf, two_shelves
 from tests.durability.failing_shelf import FailingShelf, emptied, opened
 from tests.durability.one_store import bodies
+from tests.patience import PATIENCE
 from xump import (
     INFINITE, Closed, Engine, OutcomeFlag, QueueFull, QueueNotFound, StoreCorrupt, StoreFailed, always, copy_to, deliver, field,
     match, move_to, overflow,
@@ -346,11 +347,11 @@ def test_a_thread_that_waited_for_a_store_that_is_deleted(monkeypatch):
             answers.append("failed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Shelf, "sync", lambda shelf: (closing.set(), go_on.wait(60)))
+        patch.setattr(Shelf, "sync", lambda shelf: (closing.set(), go_on.wait(PATIENCE)))
         engine.queues["q0"].hold()
         first = threading.Thread(target=publish, args=(1,))
         first.start()
-        assert closing.wait(60)
+        assert closing.wait(PATIENCE)
         deleting = threading.Thread(target=engine.delete_store, args=("l",))
         deleting.start()
         others = [threading.Thread(target=publish, args=(number,)) for number in range(2, 20)]

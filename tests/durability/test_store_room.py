@@ -7,6 +7,7 @@ import threading
 import pyarrow
 import pytest
 
+from tests.patience import PATIENCE
 from xump import (
     INFINITE, Engine, OutcomeFlag, StoreFailed, StoreFull, always, copy_to, deliver, discard, move_to, overflow, where,
 )
@@ -92,7 +93,7 @@ def test_a_backlog_upstream_goes_through_a_small_ring(tmp_path, durability, size
             engine.create_selector("work", when=always, do=deliver("d"), credit=1000)
         left = len(engine.publish_many("in", [("x", bytes(size))] * (48_000_000 // size if durability == "none" else 500)))
         while left:
-            deliveries = engine.take(50, timeout=60)
+            deliveries = engine.take(50, timeout=PATIENCE)
             assert deliveries, f"{left} messages wait for room in a store where nothing is live"
             engine.ack(deliveries)
             left -= len(deliveries)
@@ -405,7 +406,7 @@ def test_a_condition_that_ends_the_program_is_no_failure_of_the_store(tmp_path, 
         engine.ack(taken)
         told = threading.Event()
         engine.when_durable(lambda error: told.set())
-        assert told.wait(60)
+        assert told.wait(PATIENCE)
         assert "SystemExit" in caplog.text
     else:
         with pytest.raises(SystemExit):

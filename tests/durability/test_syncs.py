@@ -13,6 +13,7 @@ from contextlib import nullcontext
 
 import pytest
 
+from tests.patience import PATIENCE
 from xump import INFINITE, Engine, always, deliver, move_to
 from xump.durability.committer import Committer
 from xump.store_types import register_store, store_types
@@ -38,7 +39,7 @@ class Counting:
 
     def sync(self):
         self.entered.set()
-        assert self.go_on.wait(60)
+        assert self.go_on.wait(PATIENCE)
         super().sync()
         self.calls["sync"] += 1
 
@@ -132,7 +133,7 @@ def test_calls_that_come_during_a_sync_share_the_next(tmp_path, kind):
         before = dict(backend.calls)
         threads = [threading.Thread(target=engine.publish, args=("jobs", "", b"body")) for _ in range(10)]
         threads[0].start()
-        assert backend.entered.wait(60)
+        assert backend.entered.wait(PATIENCE)
         for thread in threads[1:]:
             thread.start()
         while engine.queues["jobs"].ready + engine.queues["jobs"].outstanding < len(threads):
@@ -158,7 +159,7 @@ def test_the_thread_does_not_wait_for_who_writes_already(tmp_path, kind, monkeyp
         engine.publish("jobs", "", b"body")
         thread = threading.Thread(target=engine.sync)
         thread.start()
-        assert backend.entered.wait(60)
+        assert backend.entered.wait(PATIENCE)
         committer._hurry.set()          # as when `group_ms` are over
         while committer._hurry.is_set() or committer.wakeup.is_set():
             time.sleep(0.001)
@@ -251,7 +252,7 @@ def test_sync_waits_for_what_went_on_in_the_group_of_another_thread(tmp_path, ki
         backend.entered.clear()
         backend.go_on.clear()
         thread.start()
-        assert backend.entered.wait(60)         # the group that ends the message is written, and not durable yet
+        assert backend.entered.wait(PATIENCE)         # the group that ends the message is written, and not durable yet
         threading.Timer(0.05, go_on).start()
         return True
 
@@ -287,7 +288,7 @@ engine.publish("q")
 def test_the_handler_of_a_signal_that_comes_during_a_write_may_write(tmp_path, call):
     """It is called when the write is over, and another one may begin."""
     path = str(tmp_path / "s")
-    subprocess.run([sys.executable, "-c", IN_A_HANDLER, path, call], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", IN_A_HANDLER, path, call], check=True, timeout=PATIENCE)
     with Engine() as engine:
         engine.create_store("s", "ring", path=path)
         assert engine.queues["q"].ready == 1 + ("publish" in call)
@@ -321,7 +322,7 @@ def test_a_thread_that_cannot_be_started_is_started_the_next_time(tmp_path, no_m
         for refused in (1, 0):
             no_more_threads[0] = refused
             with pytest.raises(RuntimeError) if refused else nullcontext():
-                engine.sync(timeout=60)
+                engine.sync(timeout=PATIENCE)
         no_more_threads[0] = 1
         with engine.not_waiting(), pytest.raises(RuntimeError):
             engine.publish("p")

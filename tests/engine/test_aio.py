@@ -7,6 +7,7 @@ import threading
 import pytest
 
 import xump
+from tests.patience import PATIENCE
 from xump import INFINITE, Parrot, Wolfpack, always, deliver
 from xump.aio import SWITCH_AFTER, deliveries, take
 
@@ -441,7 +442,7 @@ def test_loops_and_threads_share_a_pack(engine):
 @pytest.mark.parametrize("in_thread", [False, True])
 def test_closing_wakes_all_and_they_raise(engine, in_thread):
     async def main():
-        waits = take(engine, 1, "alice", timeout=None), anext(deliveries(engine, "bob")), take(engine, 1, timeout=60)
+        waits = take(engine, 1, "alice", timeout=None), anext(deliveries(engine, "bob")), take(engine, 1, timeout=PATIENCE)
         tasks = [started(wait) for wait in waits]
         await waiting(engine, 3)
         if in_thread:

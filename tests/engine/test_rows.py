@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.compiled import compiled
+from tests.patience import PATIENCE
 from xump import Engine, Message, OutcomeFlag, always, copy_to, default, deliver, discard, match, move_to, register_annex, where
 
 HELD, DONE, LOGGED = 0, 1, 2
@@ -121,7 +122,7 @@ def test_it_says_whether_there_is_something_to_write(publish, tmp_path):
         assert publish(engine, [(exchange, "kept", b"body", {"annex": (302, b"annex")})])[0] == DONE | LOGGED
         called = threading.Event()
         engine.when_durable(lambda error: called.set())
-        assert called.wait(60) and kept.durable_id == 1
+        assert called.wait(PATIENCE) and kept.durable_id == 1
     with Engine() as engine:
         engine.create_store("disk", "ring", path=tmp_path / "store")
         [message] = engine.queues["kept"].browse()

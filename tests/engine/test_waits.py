@@ -8,6 +8,7 @@ import pytest
 
 import xump
 import xump.aio
+from tests.patience import PATIENCE
 from xump import Engine, always, deliver
 from xump.queue import Queue
 from xump.transaction import Transaction
@@ -43,7 +44,7 @@ class Waiting(threading.Thread):
             self.outcome = error
 
     def ended(self):
-        self.join(60)
+        self.join(PATIENCE)
         assert not self.is_alive()
         return self.outcome
 

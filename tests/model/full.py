@@ -23,6 +23,7 @@ from tests.model.matching import makes
 from tests.model.pair import recorded
 from tests.model.room import is_below_limit
 from tests.model.windows import line_of
+from tests.patience import PATIENCE
 from xump_ext.engine.publishers import Publisher
 
 SEGMENT = 1 << 16
@@ -363,7 +364,7 @@ class FullWorld(World):
             told = SimpleQueue()
             if side or not self.written:
                 engine.when_durable(told.put)
-                self.hear(told.get(timeout=60))
+                self.hear(told.get(timeout=PATIENCE))
         self.both(wait, "wait_to_be_told()")
         self.compare()
 

@@ -16,6 +16,7 @@ import xump
 from tests.model.engine import ModelEngine
 from tests.model.seen import delivery_seen, differences, plain, seen_of
 from tests.model.stores import keep_retries, reopened, retries_that_may_be_kept
+from tests.patience import PATIENCE
 from xump_ext.engine import core
 from xump_ext.records import kinds
 
@@ -238,7 +239,7 @@ class Pair:
         if not self.written:
             self.model.when_durable(lambda error: None)
         self.work()
-        self.hear(told.get(timeout=60))
+        self.hear(told.get(timeout=PATIENCE))
         self.compare()
 
     def work(self):

@@ -6,6 +6,7 @@ import sys
 import threading
 
 from benchmarks.ports import free_port
+from tests.patience import PATIENCE
 
 TOPOLOGY = """
 [stores.disk]
@@ -113,7 +114,7 @@ class Wire:
         for one in self._open:
             hang_up(one)
         for thread in self._threads:
-            thread.join(60)
+            thread.join(PATIENCE)
         for one in self._open:
             one.close()
 

@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.pool import NullPool
 
 import xump
+from tests.patience import PATIENCE
 from tests.sql.conftest import BUSINESS, business, count, engine_of
 from xump.sql import ConfigurationError, Inbox, Outbox, Refused, SchemaMismatch, Tasks, TransactionAborted
 from xump.sql.tables import VERSION
@@ -266,7 +267,7 @@ def a_deadlock(side, database, url):
                     connection.execute(text(lock), {"id": first})
                     side.write(connection, f"{first}")
                     if not tries:
-                        locked.wait(60)
+                        locked.wait(PATIENCE)
                     connection.execute(text(lock), {"id": second})
                 return
             except DBAPIError as error:

@@ -7,6 +7,7 @@ import threading
 import pytest
 from sqlalchemy import event, text
 
+from tests.patience import PATIENCE
 from tests.sql.conftest import count, engine_of, until
 from tests.sql.deaths import after, before, die, killed
 from tests.sql.test_tasks import rows
@@ -32,7 +33,7 @@ class Running:
 
     def __enter__(self):
         self.thread.start()
-        assert self.looked.wait(60)
+        assert self.looked.wait(PATIENCE)
         return self
 
     def __exit__(self, *raised):
@@ -44,7 +45,7 @@ class Running:
         for _ in range(2):
             self.looked.clear()
             self.worker._tasks.wake.signal()
-            assert self.looked.wait(60)
+            assert self.looked.wait(PATIENCE)
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def test_t6_two_workers_one_id(database, tasks, ran):
         enqueue(database, tasks, number)
 
         def drain(worker):
-            together.wait(60)
+            together.wait(PATIENCE)
             worker.drain()
 
         threads = [threading.Thread(target=drain, args=(worker,)) for worker in workers]
@@ -258,7 +259,7 @@ def test_t15_two_cleaners(database, tasks, ran, made):
     together, counts = threading.Barrier(2), []
 
     def clean():
-        together.wait(60)
+        together.wait(PATIENCE)
         counts.append(tasks.cleaner().step())
 
     threads = [threading.Thread(target=clean) for _ in range(2)]

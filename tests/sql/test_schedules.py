@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import BigInteger, cast, event, select
 
+from tests.patience import PATIENCE
 from tests.sql.conftest import count
 from tests.sql.test_tasks import rows
 from xump.sql import Tasks
@@ -169,7 +170,7 @@ def test_a_worker_looks_with_each_beat(database, made):
     tasks.schedules["each"] = tasks.schedules["each"].__class__("each", Cron("* * * * *"), "also", [], "once")
     thread = threading.Thread(target=worker.run)
     thread.start()
-    assert came.wait(60)
+    assert came.wait(PATIENCE)
     worker.stop()
     thread.join()
     assert ran == []
@@ -195,7 +196,7 @@ def test_many_look_and_each_time_counts_once(database, made):
 
     def look():
         cleaner = prepared(database, "all")[0].cleaner()
-        together.wait(60)
+        together.wait(PATIENCE)
         counts.append(cleaner.step()["scheduled"])
 
     threads = [threading.Thread(target=look) for _ in range(3)]

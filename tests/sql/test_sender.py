@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.patience import PATIENCE
 from xump.sql.sender import Sender
 
 
@@ -48,12 +49,12 @@ class Line:
 
     def wait(self, condition):
         with self.told:
-            assert self.told.wait_for(condition, 60)
+            assert self.told.wait_for(condition, PATIENCE)
 
     def ended(self):
         thread = self.sender._thread
         if thread is not None:
-            thread.join(60)
+            thread.join(PATIENCE)
         return self.sender._thread is None
 
 

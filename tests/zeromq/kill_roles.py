@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import zmq
 
+from tests.patience import PATIENCE
 from xump import Engine
 from xump.errors import RequestTimeout
 from xump.zeromq import Client, LazyPirate, MajordomoBroker, Pair, PirateBroker, Replies, Worker, aio, idempotent
@@ -253,7 +254,7 @@ def first_client(place):
 
 
 def second_client(place):
-    with Shotgun(*place.ends[:2], timeout=60.0) as client:
+    with Shotgun(*place.ends[:2], timeout=PATIENCE) as client:
         _ask_on(place, client.request)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import zmq
 
+from tests.patience import PATIENCE
 from tests.zeromq.proxy import Cable, free_endpoint
 from xump import Engine
 from xump.errors import RequestTimeout
@@ -52,7 +53,7 @@ class World:
         """The first request is taken, and waits until the failure has come."""
         if not self.taken.is_set():
             self.taken.set()
-            assert self.go_on.wait(60)
+            assert self.go_on.wait(PATIENCE)
         return [b"done", *body]
 
     def run(self, server):
@@ -164,7 +165,7 @@ class Broker(World):
                 self.taken.set()
                 self.add_worker()
             else:
-                assert self.taken.wait(60)
+                assert self.taken.wait(PATIENCE)
             if failure == "client restarts":
                 self.go_on.set()
                 asking.join()
@@ -287,7 +288,7 @@ class Star(Broker):
             self.kill = self.start_one(0, self.front)
             passive = threading.Event()
             self.start_one(1, self.other, passive)
-            assert passive.wait(60)
+            assert passive.wait(PATIENCE)
         else:
             self.start_one(0, self.front)       # the primary again
 
@@ -348,7 +349,7 @@ class OneServer(Broker):
             answers = []
             asking = threading.Thread(target=lambda: answers.append(self.is_answered(client)))
             asking.start()
-            assert self.taken.wait(60)
+            assert self.taken.wait(PATIENCE)
             if failure == "network cut":
                 self.cable.cut()
                 self.go_on.set()
@@ -382,7 +383,7 @@ class Second(OneServer):
         self.numbered = True
 
     def client(self):
-        return Shotgun(self.cable.endpoint, *self.fronts[1:], context=self.context, timeout=60.0)
+        return Shotgun(self.cable.endpoint, *self.fronts[1:], context=self.context, timeout=PATIENCE)
 
 
 class Third(OneServer):
@@ -433,7 +434,7 @@ def test_a_broker_that_stood_still_hears_its_workers_before_it_takes_them_for_de
             asked.append(None)
             if len(asked) == 3:             # when it has read, when it has handed out, and when it looks what is due
                 inside.set()
-                assert go_on.wait(60)
+                assert go_on.wait(PATIENCE)
         return now[0]
 
     with zmq.Context() as context, Engine() as engine:
@@ -447,7 +448,7 @@ def test_a_broker_that_stood_still_hears_its_workers_before_it_takes_them_for_de
                 time.sleep(0.001)
             now[0] = 1.0
             broker.wake()
-            assert inside.wait(60)
+            assert inside.wait(PATIENCE)
             worker.send_multipart([b"MDPW02", b"\5"])
             now[0] = 1000.0
             go_on.set()

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.patience import PATIENCE
 from xump.broker import Broker, Client
 
 
@@ -16,7 +17,7 @@ def flying(engine):
 
 @pytest.fixture
 def client(flying):
-    with Client(flying.flight.url, timeout=30) as client:
+    with Client(flying.flight.url, timeout=PATIENCE) as client:
         yield client
 
 
@@ -29,7 +30,7 @@ def durable(request, engine, tmp_path):
 
 def until(condition):
     """Wait until it is so."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.002)

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from tests.patience import PATIENCE
 from xump.broker import Broker
 
 
@@ -92,7 +93,7 @@ class Target:
                     return
 
     def next(self):
-        return self.asked.get(timeout=30)
+        return self.asked.get(timeout=PATIENCE)
 
     def hold(self, connection):
         with self.lock:

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from tests.patience import PATIENCE
 from xump import INFINITE, Engine, QueueFull, always, copy_to, deliver, move_to, overflow, where
 
 
@@ -95,7 +96,7 @@ def test_a_batch_has_room_for_what_was_kept_while_it_waited_for_the_lock(engine)
     def slow(message):
         if message.address == str(count - 1) and not inside.is_set():
             inside.set()
-            assert go_on.wait(60)
+            assert go_on.wait(PATIENCE)
             raise KeyboardInterrupt
         return True
     with engine.building():
@@ -113,7 +114,7 @@ def test_a_batch_has_room_for_what_was_kept_while_it_waited_for_the_lock(engine)
             raised.append(error)
     taker = threading.Thread(target=take)
     taker.start()
-    assert inside.wait(60)
+    assert inside.wait(PATIENCE)
     waiter = threading.Thread(target=lambda: taken.append(engine._wait(lambda: engine.take_batch(10_000), None, 60.0)))
     waiter.start()
     go_on.set()
