@@ -10,8 +10,6 @@ import subprocess
 import sys
 import time
 
-from tests.patience import PATIENCE
-
 URL = "XUMP_BROKER_URL"
 
 
@@ -52,24 +50,24 @@ def check(app, url):
 
     def many():
         results = [add.delay(number, 1) for number in range(1000)]
-        assert [result.get(timeout=PATIENCE) for result in results] == [number + 1 for number in range(1000)]
+        assert [result.get(timeout=60) for result in results] == [number + 1 for number in range(1000)]
 
     def later():
         results = [add.apply_async((number, 1), countdown=1) for number in range(50)]
-        assert [result.get(timeout=PATIENCE) for result in results] == [number + 1 for number in range(50)]
+        assert [result.get(timeout=60) for result in results] == [number + 1 for number in range(50)]
 
     def simple():
         with kombu.Connection(url) as connection, connection.SimpleQueue("simple") as queue:
             for number in range(100):
                 queue.put({"number": number})
             for number in range(100):
-                message = queue.get(timeout=PATIENCE)
+                message = queue.get(timeout=60)
                 assert message.payload == {"number": number}
                 message.ack()
 
     timed("tasks", 1000, many)
-    timed("a group", 100, lambda: celery.group(add.s(number, 1) for number in range(100)).apply_async().get(timeout=PATIENCE))
-    timed("retries", 1, lambda: flaky.delay().get(timeout=PATIENCE))
+    timed("a group", 100, lambda: celery.group(add.s(number, 1) for number in range(100)).apply_async().get(timeout=60))
+    timed("retries", 1, lambda: flaky.delay().get(timeout=60))
     timed("tasks for later, beyond the prefetch", 50, later)
     timed("kombu's SimpleQueue", 100, simple)
 
@@ -89,7 +87,7 @@ def main():
             check(application(), url)
         finally:
             worker.terminate()
-            worker.wait(PATIENCE)
+            worker.wait(60)
         engine.check()
 
 

@@ -13,7 +13,6 @@ from benchmarks.ports import free_port
 from tests.patience import PATIENCE
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-SECONDS_MAX = PATIENCE
 
 
 def is_installed():
@@ -42,12 +41,12 @@ def running():
             yield "127.0.0.1", port
         finally:
             os.killpg(server.pid, signal.SIGTERM)
-            server.wait(SECONDS_MAX)
+            server.wait(PATIENCE)
             subprocess.run(["epmd", "-port", str(epmd), "-kill"], env=environment, capture_output=True, check=False)
 
 
 def wait_for(host, port, server, out):
-    deadline = time.monotonic() + SECONDS_MAX
+    deadline = time.monotonic() + PATIENCE
     while True:
         with contextlib.suppress(OSError), socket.create_connection((host, port), 1) as one:
             one.sendall(b"AMQP\0\0\x09\x01")

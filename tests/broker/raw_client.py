@@ -14,12 +14,11 @@ from typing import Any
 from pamqp import commands
 
 from tests.broker.steps import Confirms, Connect, Method, Publish, Raw, Until, Wait
-from tests.patience import PATIENCE
 from xump.broker.envelope import FLAGS, split
 from xump.broker.methods import decode, encode
 from xump.broker.tables import Typed, decode_table, encode_table
 
-SECONDS_MAX = PATIENCE
+SECONDS_MAX = 60.0
 KINDS: Any = commands.INDEX_MAPPING.values()
 METHODS = {kind.name.lower(): kind for kind in KINDS}
 CHOSEN = re.compile(r"amq\.(gen|ctag|rabbitmq\.reply-to)([-.])[\w+/=-][\w+/=.-]*")
@@ -102,11 +101,11 @@ def shown_body(body):
 class Link:
     """One connection."""
 
-    def __init__(self, name, address, said):
+    def __init__(self, name, address, said, seconds=SECONDS_MAX):
         self.name = name
         self.said = said
-        self.socket = socket.create_connection(address, SECONDS_MAX)
-        self.socket.settimeout(SECONDS_MAX)
+        self.socket = socket.create_connection(address, seconds)
+        self.socket.settimeout(seconds)
         self.rest = b""
         self.open = True
         self.confirmed = {}
@@ -240,13 +239,13 @@ class Link:
         self.said.append([f"{self.name}{channel}", name, shown_fields, *([content] if content else [])])
 
 
-def run(script, address):
-    """Do what a script says. Returns what the server said."""
+def run(script, address, seconds=SECONDS_MAX):
+    """Do what a script says. Returns what the server said. It has so many seconds for each answer."""
     said, links = [], {}
     try:
         for step in script:
             if step.on not in links:
-                link = links[step.on] = Link(step.on, address, said)
+                link = links[step.on] = Link(step.on, address, said, seconds)
                 link.connect(step if isinstance(step, Connect) else Connect(on=step.on))
                 if isinstance(step, Connect):
                     continue
@@ -258,7 +257,7 @@ def run(script, address):
     finally:
         for link in links.values():
             link.socket.close()
-        clean_up(script, address)
+        clean_up(script, address, seconds)
     return said
 
 
@@ -299,9 +298,9 @@ def carry_out_method(link, step):
         link.read_until(answers, channel=step.channel)
 
 
-def clean_up(script, address):
+def clean_up(script, address, seconds):
     """Delete what the script has declared."""
-    link = Link("z", address, [])
+    link = Link("z", address, [], seconds)
     with contextlib.closing(link.socket):
         clean_up_by(link, script)
 

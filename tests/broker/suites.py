@@ -31,7 +31,6 @@ from pathlib import Path
 
 from benchmarks.ports import free_port
 from tests.broker import rabbitmq
-from tests.patience import PATIENCE
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def served() -> Iterator[tuple[str, str]]:
         yield found[1], found[2]
     finally:
         process.terminate()
-        process.wait(PATIENCE)
+        process.wait(60)
 
 
 @contextmanager
@@ -102,7 +101,7 @@ def redis(folder: Path) -> Iterator[str]:
         yield f"redis://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.communicate(timeout=PATIENCE)
+        process.communicate(timeout=60)
 
 
 def run(name: str, host: str, port: str, more: list[str]) -> bool:

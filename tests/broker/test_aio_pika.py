@@ -6,8 +6,6 @@ import aio_pika
 import pytest
 from aio_pika.exceptions import ChannelNotFoundEntity, PublishError
 
-from tests.patience import PATIENCE
-
 
 def run(broker, program):
     """Run a coroutine with a connection."""
@@ -15,7 +13,7 @@ def run(broker, program):
         host, port = broker.address
         connection = await aio_pika.connect(f"amqp://guest:guest@{host}:{port}/")
         async with connection:
-            await asyncio.wait_for(program(connection), PATIENCE)
+            await asyncio.wait_for(program(connection), 30)
 
     asyncio.run(main())
 

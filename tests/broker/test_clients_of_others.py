@@ -14,7 +14,6 @@ import xump
 from tests.broker.raw_client import CAPABILITIES, Link, table_of
 from tests.broker.steps import Connect
 from tests.broker.test_clients_that_misbehave import content
-from tests.patience import PATIENCE
 from xump.broker import Broker, Users, hash_password
 from xump.broker.tables import Typed
 from xump.broker.users import User, _Everywhere, PERMISSIONS
@@ -31,7 +30,7 @@ def tool(broker):
         """What it prints, and its exit code."""
         url = "amqp://guest:guest@{}:{}".format(*broker.address)
         done = subprocess.run(
-            [f"amqp-{name}", f"--url={url}", *options], input=text, capture_output=True, text=True, timeout=PATIENCE, check=False)
+            [f"amqp-{name}", f"--url={url}", *options], input=text, capture_output=True, text=True, timeout=60, check=False)
         return done.stdout + done.stderr, done.returncode
 
     return run
@@ -117,7 +116,7 @@ def add(one, two):
 
 with worker.start_worker(app, perform_ping_check=False, pool="solo", concurrency=1):
     later = [add.apply_async((number, 1), countdown=1) for number in range(20)]
-    print(add.delay(100, 1).get(timeout=300), [result.get(timeout=300) for result in later])
+    print(add.delay(100, 1).get(timeout=30), [result.get(timeout=30) for result in later])
 """
 """A process of its own: Celery keeps connections open until that ends, and sets the level of the root logger."""
 
@@ -126,7 +125,7 @@ def test_tasks_of_celery_for_later_beyond_the_prefetch(broker):
     """A worker takes all tasks for later that there are, though it works on few at a time. They do not hold up one for now."""
     pytest.importorskip("celery")
     url = "amqp://guest:guest@{}:{}//".format(*broker.address)
-    done = subprocess.run([sys.executable, "-c", LATER, url], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run([sys.executable, "-c", LATER, url], capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.splitlines()[-1:] == [f"101 {list(range(1, 21))}"], done.stderr
 
 
@@ -190,7 +189,7 @@ def change(broker, users):
     """In the loop of the broker, as SIGHUP does."""
     done = threading.Event()
     broker.loop.call_soon_threadsafe(lambda: (broker.change_users(users), done.set()))
-    assert done.wait(PATIENCE)
+    assert done.wait(60)
 
 
 def test_who_may_publish_under_another_name(engine):

@@ -11,7 +11,6 @@ import pytest
 import xump
 from tests.broker.raw_client import Link, table_of
 from tests.broker.steps import Connect, Publish
-from tests.patience import PATIENCE
 from xump.broker import Broker, Limits
 
 
@@ -116,7 +115,7 @@ def test_a_client_that_does_not_read_gets_no_more_than_fits(engine):
 
 @pytest.mark.parametrize("first", [b"GET / HTTP/1.1\r\n\r\n", b"AMQP\1\1\0\x0a", b"AMQP\0\1\0\0", b"\0" * 8])
 def test_another_protocol_is_told_which_one_it_is(broker, first):
-    with socket.create_connection(broker.address, PATIENCE) as one:
+    with socket.create_connection(broker.address, 10) as one:
         one.sendall(first)
         said = b""
         while more := one.recv(100):
@@ -125,7 +124,7 @@ def test_another_protocol_is_told_which_one_it_is(broker, first):
 
 
 def test_whoever_does_not_log_in_is_disconnected(engine):
-    with limited(engine, handshake_seconds=0.05) as broker, socket.create_connection(broker.address, PATIENCE) as one:
+    with limited(engine, handshake_seconds=0.05) as broker, socket.create_connection(broker.address, 10) as one:
         one.sendall(b"AMQP\0\0\x09\x01")
         while one.recv(1000):
             pass
@@ -135,7 +134,7 @@ def test_one_connection_too_many_is_closed(engine):
     with limited(engine, connections_max=1) as broker:
         host, port = broker.address
         first = pika.BlockingConnection(pika.ConnectionParameters(host, port))
-        with socket.create_connection(broker.address, PATIENCE) as one:
+        with socket.create_connection(broker.address, 10) as one:
             one.sendall(b"AMQP\0\0\x09\x01")
             assert has_ended(one)
         first.channel().queue_declare("jobs")

@@ -10,6 +10,7 @@ import pytest
 from tests.broker.raw_client import run
 from tests.broker.record import recorded
 from tests.broker.scripts import SCRIPTS
+from tests.patience import PATIENCE
 
 ANSWERS = recorded()
 
@@ -25,4 +26,4 @@ def test_the_broker_answers_as_rabbitmq(broker, name):
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_answers_are_those_of_rabbitmq(rabbit, name):
-    assert json.loads(json.dumps(run(SCRIPTS[name], rabbit))) == ANSWERS[name]
+    assert json.loads(json.dumps(run(SCRIPTS[name], rabbit, PATIENCE))) == ANSWERS[name]

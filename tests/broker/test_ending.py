@@ -15,7 +15,6 @@ from tests.broker.steps import Connect
 from tests.broker.test_clients_that_misbehave import content, queue_of
 from tests.broker.test_consumers import consume, delivered, read_deliveries
 from tests.broker.test_serve import serve  # noqa: F401 — a fixture
-from tests.patience import PATIENCE
 from xump import Engine
 from xump.broker import Broker, vhost
 from xump.broker.connection import Connection
@@ -137,7 +136,7 @@ def test_sigterm_waits_for_acks_and_a_second_one_does_not(serve):  # noqa: F811
         link.send(1, "basic.ack", delivery_tag=1)
         served.process.send_signal(signal.SIGTERM)
         assert link.read_until({"connection.close"}) and link.last["reply_code"] == 320
-        assert served.process.wait(PATIENCE) == 0
+        assert served.process.wait(60) == 0
     finally:
         link.socket.close()
 
@@ -265,7 +264,7 @@ def test_connections_that_were_just_accepted_end_with_it(engine):
     clients = asyncio.run(run())
     gc.collect()                        # tells of sockets that nothing has closed
     for client in clients:
-        client.settimeout(PATIENCE)
+        client.settimeout(60)
         with suppress(ConnectionResetError):
             assert client.recv(1) == b""
         client.close()

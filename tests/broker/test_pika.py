@@ -6,8 +6,6 @@ import pika
 import pytest
 from pika import exceptions
 
-from tests.patience import PATIENCE
-
 
 @pytest.fixture
 def connect(broker):
@@ -33,7 +31,7 @@ def channel(connect):
 def taken(channel, queue, count):
     """So many messages, acked."""
     bodies = []
-    for method, _properties, body in channel.consume(queue, inactivity_timeout=PATIENCE):
+    for method, _properties, body in channel.consume(queue, inactivity_timeout=60):
         assert method is not None, f"{len(bodies)} of {count} messages came"
         channel.basic_ack(method.delivery_tag)
         bodies.append(body)

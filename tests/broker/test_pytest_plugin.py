@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE
-
 ROOT = Path(__file__).parents[2]
 RECIPES = dict(re.findall(r"^```python\n# a test with (\w+)\n(.*?)^```$", (ROOT / "docs" / "testing.md").read_text(),
                           re.MULTILINE | re.DOTALL))
@@ -39,7 +37,7 @@ def run(folder, name, code):
     Path(folder, file).write_text(code)
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "xump.pytest_plugin", "-p", "no:cacheprovider", file]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -14,7 +14,6 @@ import pika
 import pytest
 from pika import exceptions
 
-from tests.patience import PATIENCE
 from xump import Engine
 from xump.broker import Broker
 from xump.broker.serve import loop_factory
@@ -46,7 +45,7 @@ class Served:
             if connection.is_open and how != signal.SIGKILL:
                 connection.close()
         self.process.send_signal(how)
-        self.process.communicate(timeout=PATIENCE)
+        self.process.communicate(timeout=30)
         for connection in self.connections:
             with contextlib.suppress(exceptions.AMQPError):
                 while connection.is_open:           # until it sees that the server has gone
@@ -78,7 +77,7 @@ def test_it_ends_in_good_order(serve, how):
             connection.process_data_events(time_limit=30)
     assert (raised.value.reply_code, raised.value.reply_text) == (
         320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'")
-    assert served.process.wait(PATIENCE) == 0
+    assert served.process.wait(30) == 0
 
 
 @pytest.mark.parametrize("store", ["ring", "lmdb"])
@@ -229,7 +228,7 @@ def test_the_queues_of_a_topology_are_there(serve, tmp_path):
 ])
 def test_what_is_wrong_is_said_at_once(options, said):
     done = subprocess.run(
-        [sys.executable, "-m", "xump", "serve", *options], capture_output=True, text=True, check=False, timeout=PATIENCE)
+        [sys.executable, "-m", "xump", "serve", *options], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"xump: {said}\n")
 
 

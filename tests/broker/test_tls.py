@@ -10,7 +10,6 @@ import pika
 import pytest
 from pika import credentials, exceptions
 
-from tests.patience import PATIENCE
 from xump.broker import Broker, Limits, Users
 from xump.broker.users import User, guest, hash_password
 
@@ -106,5 +105,5 @@ def test_a_client_that_says_nothing_is_disconnected(engine, certificates):
     context.load_cert_chain(certificates / "localhost.pem", certificates / "localhost.key")
     limits = Limits(handshake_seconds=0.05)
     with Broker(engine, amqp="127.0.0.1:0", tls=context, limits=limits) as broker:
-        with socket.create_connection(broker.address, PATIENCE) as silent, contextlib.suppress(ConnectionResetError):
+        with socket.create_connection(broker.address, 30) as silent, contextlib.suppress(ConnectionResetError):
             assert silent.recv(1) == b""

@@ -6,7 +6,6 @@ import sys
 import threading
 
 from benchmarks.ports import free_port
-from tests.patience import PATIENCE
 
 TOPOLOGY = """
 [stores.disk]
@@ -114,7 +113,7 @@ class Wire:
         for one in self._open:
             hang_up(one)
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(60)
         for one in self._open:
             one.close()
 

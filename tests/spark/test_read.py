@@ -11,7 +11,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from benchmarks.ports import free_port
-from tests.patience import PATIENCE
 from tests.spark.conftest import rows
 from xump import Engine, always, deliver
 from xump.broker import Broker, hash_password, read_users
@@ -83,7 +82,7 @@ def test_what_enters_by_a_commit_is_read_whole_or_not_at_all(spark, served, read
     served.engine.create_selector("narrow", when=always, do=deliver("w"), credit=5)
     taken = 0
     while taken < 100:
-        for delivery in served.engine.take(5, timeout=PATIENCE):
+        for delivery in served.engine.take(5, timeout=60):
             delivery.ack()
             taken += 1
         assert queue.stable_id == (0 if queue.entering else 100)

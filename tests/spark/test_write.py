@@ -11,7 +11,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tests.patience import PATIENCE
 from tests.spark.conftest import numbers, rows
 from xump import always, copy_to, deliver, where
 from xump.broker import Client
@@ -196,7 +195,7 @@ def test_a_queue_at_its_limit_whose_consumer_waits_for_the_job(spark, served, wr
     served.engine.create_selector("small", when=always, do=deliver("worker"), credit=5)
     taken = []
     while len(taken) < 100:
-        for delivery in served.engine.take(5, timeout=PATIENCE):
+        for delivery in served.engine.take(5, timeout=60):
             taken.append(delivery.message.headers["n"])
             delivery.ack()
     assert (sorted(taken), queue.ready) == (list(range(100)), 0)

@@ -8,7 +8,6 @@ from sqlalchemy.util import await_only, greenlet_spawn
 
 import xump
 import xump.sql
-from tests.patience import PATIENCE
 from tests.sql.conftest import BUSINESS, until
 from xump.sql import aio, configure_sqlite
 from xump.sql.hosts import LoopEvent, LoopHost
@@ -58,7 +57,7 @@ def test_outbox_and_relay(run):
             engine.create_selector("orders", when=xump.always, do=xump.deliver("reader"), credit=10)
             found = []
             while len(found) < 4:
-                found += [delivery.body for delivery in await asyncio.to_thread(engine.take, 1, "reader", timeout=PATIENCE)]
+                found += [delivery.body for delivery in await asyncio.to_thread(engine.take, 1, "reader", timeout=30)]
             relay.stop()
             await running
             async with database.connect() as connection:
@@ -177,7 +176,7 @@ def test_a_processor_handles_as_many_at_once_as_it_has_workers(postgres_url):
             await box.receive(database, engine.take(9, "worker"))
         processor = box.process(handler, engine=database, workers=2, batch=1)
         run = asyncio.create_task(processor.run())
-        await asyncio.wait_for(both.wait(), PATIENCE)
+        await asyncio.wait_for(both.wait(), 60)
         processor.stop()
         await run
         return processor.loop.handled
@@ -201,7 +200,7 @@ def test_a_processor_that_is_cancelled_leaves_none_of_its_workers_behind(run):
 
         host.wait = waited
         running = asyncio.create_task(processor.run())
-        await asyncio.wait_for(all_wait.wait(), PATIENCE)
+        await asyncio.wait_for(all_wait.wait(), 60)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -231,8 +230,8 @@ def test_a_worker_that_is_cancelled_writes_down_what_ended_while_it_waited(run):
 
         host.wait = waited
         running = asyncio.create_task(worker.run())
-        await asyncio.wait_for(began.wait(), PATIENCE)
-        await asyncio.wait_for(idle.wait(), PATIENCE)
+        await asyncio.wait_for(began.wait(), 60)
+        await asyncio.wait_for(idle.wait(), 60)
         running.cancel()
         asyncio.get_running_loop().call_soon(go_on.set)
         with pytest.raises(asyncio.CancelledError):
@@ -306,7 +305,7 @@ def test_a_task_is_enqueued_by_itself_and_a_core_connection_wakes(run):
         with tasks.waking(), box.waking():
             async with database.begin() as connection:
                 assert await note.enqueue(connection, 1, more=2) >= 1
-        await asyncio.wait_for(ran.wait(), PATIENCE)
+        await asyncio.wait_for(ran.wait(), 60)
         worker.stop()
         await running
         return worker.loop.finished
@@ -327,7 +326,7 @@ def test_a_worker_that_waits_is_woken_and_stopped(run):
         for _ in range(3):
             async with AsyncSession(database) as session, session.begin():
                 await tasks.enqueue(session, "note")
-            await asyncio.wait_for(ran.wait(), PATIENCE)
+            await asyncio.wait_for(ran.wait(), 30)
             ran.clear()
         worker.stop()
         await running

@@ -17,7 +17,6 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.pool import NullPool
 
 import xump
-from tests.patience import PATIENCE
 from tests.sql.conftest import BUSINESS, business, count, engine_of
 from xump.sql import ConfigurationError, Inbox, Outbox, Refused, SchemaMismatch, Tasks, TransactionAborted
 from xump.sql.tables import VERSION
@@ -267,7 +266,7 @@ def a_deadlock(side, database, url):
                     connection.execute(text(lock), {"id": first})
                     side.write(connection, f"{first}")
                     if not tries:
-                        locked.wait(PATIENCE)
+                        locked.wait(60)
                     connection.execute(text(lock), {"id": second})
                 return
             except DBAPIError as error:

@@ -9,7 +9,6 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy.orm import Session
 
 import xump
-from tests.patience import PATIENCE
 from tests.sql.conftest import BUSINESS, business, count, until
 from xump.sql import Inbox, MissingId, TransactionAborted, init
 
@@ -218,7 +217,7 @@ def test_a_processor_that_runs_renews_while_a_handler_works(postgres_url, engine
 
     def handler(connection, message):
         """The first one waits until the lease of the second one has been renewed."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + 60
         first = leases(database, made)
         while not found and leases(database, made)[1] == first[1] and time.monotonic() < end:
             time.sleep(0.01)
@@ -337,6 +336,7 @@ def test_a_handler_that_ends_the_transaction_has_nothing_acked_on_the_ground_of_
     assert inbox.handle(database, again, effect) != (how != "once in a savepoint" and ends == "commit")
 
 
+
 @pytest.mark.parametrize("most", [1, 3])
 def test_a_message_that_kills_its_process_is_dead_at_last_and_takes_none_along(database, engine, made, most):
     """It does not come to say what was wrong. Those that were claimed with it are handled, each once."""
@@ -397,7 +397,7 @@ def test_what_ends_a_worker_of_a_processor_ends_all_and_is_raised(postgres_url, 
     inbox.receive(database, deliveries(engine, "a", "b", "c"))
 
     def handler(connection, message):
-        all_there.wait(PATIENCE)
+        all_there.wait(60)
         if (threading.current_thread() is here) == (where == "here"):
             raise KeyboardInterrupt
 

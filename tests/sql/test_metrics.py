@@ -8,7 +8,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import xump
-from tests.patience import PATIENCE
 from tests.sql.conftest import business, engine_of
 from xump.broker import Broker
 from xump.sql import Inbox, Metrics, Outbox, Tasks
@@ -82,7 +81,7 @@ def test_run_looks_until_it_is_stopped_and_outlives_a_database_that_is_away(sqli
     thread = threading.Thread(target=metrics.run)
     thread.start()
     try:
-        assert enough.wait(PATIENCE)
+        assert enough.wait(60)
     finally:
         metrics.stop()
         thread.join()

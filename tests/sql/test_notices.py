@@ -7,7 +7,6 @@ import threading
 import pytest
 from sqlalchemy import event, text
 
-from tests.patience import PATIENCE
 from tests.sql.conftest import count, engine_of, until
 from tests.sql.deaths import after, before, die, killed
 from tests.sql.test_tasks import rows
@@ -33,7 +32,7 @@ class Running:
 
     def __enter__(self):
         self.thread.start()
-        assert self.looked.wait(PATIENCE)
+        assert self.looked.wait(60)
         return self
 
     def __exit__(self, *raised):
@@ -45,7 +44,7 @@ class Running:
         for _ in range(2):
             self.looked.clear()
             self.worker._tasks.wake.signal()
-            assert self.looked.wait(PATIENCE)
+            assert self.looked.wait(60)
 
 
 @pytest.fixture
@@ -124,7 +123,7 @@ def test_t6_two_workers_one_id(database, tasks, ran):
         enqueue(database, tasks, number)
 
         def drain(worker):
-            together.wait(PATIENCE)
+            together.wait(60)
             worker.drain()
 
         threads = [threading.Thread(target=drain, args=(worker,)) for worker in workers]
@@ -259,7 +258,7 @@ def test_t15_two_cleaners(database, tasks, ran, made):
     together, counts = threading.Barrier(2), []
 
     def clean():
-        together.wait(PATIENCE)
+        together.wait(60)
         counts.append(tasks.cleaner().step())
 
     threads = [threading.Thread(target=clean) for _ in range(2)]

@@ -13,7 +13,6 @@ from sqlalchemy.orm import Session, declarative_base
 import xump
 from tests.durability.log_in_memory import LOGS
 from tests.durability.failing_shelf import FailingShelf
-from tests.patience import PATIENCE
 from tests.sql.conftest import BUSINESS, business, count, engine_of, until
 from xump import StoreFailed
 from xump.sql import ConfigurationError, Outbox, Wake
@@ -465,12 +464,12 @@ def test_run_wakes_by_a_commit_of_a_session_and_ends(database, engine):
                 with session.begin_nested():
                     business(session)
                 outbox.publish(session, "orders", "a", b"%d" % number)
-            [delivery] = engine.take(1, "reader", timeout=PATIENCE)
+            [delivery] = engine.take(1, "reader", timeout=30)
             assert delivery.body == b"%d" % number
             delivery.ack()
         with outbox.waking(), database.begin() as connection:
             outbox.publish(connection, "orders", "a", b"core")
-        [delivery] = engine.take(1, "reader", timeout=PATIENCE)
+        [delivery] = engine.take(1, "reader", timeout=30)
         delivery.ack()
     finally:
         relay.stop()
@@ -502,7 +501,7 @@ def test_notices_that_nobody_takes_do_not_pile_up(engine, monkeypatch):
     assert engine.queues["wake"].ready == 3
     woken, again = threading.Event(), Wake.queue(engine, "wake")        # a second one takes the queue as it is
     leave = again.join(woken)
-    assert woken.wait(PATIENCE)
+    assert woken.wait(60)
     leave()
 
 
@@ -511,14 +510,14 @@ def test_a_notice_in_a_savepoint_goes_with_it(postgres_url):
     wake, woken = Wake.notify_in_transaction(database), threading.Event()
     outbox = Outbox(wake=wake)
     leave = wake.join(woken)
-    assert woken.wait(PATIENCE)           # it listens now
+    assert woken.wait(60)           # it listens now
     woken.clear()
     with database.begin() as connection:
         savepoint = connection.begin_nested()
         outbox.publish(connection, "orders")
         savepoint.rollback()
         outbox.publish(connection, "orders")
-    assert woken.wait(PATIENCE)
+    assert woken.wait(60)
     leave()
     database.dispose()
 

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from tests.patience import PATIENCE
 from tests.sql.conftest import count, until
 from tests.sql.test_tasks import rows
 from xump.sql import Tasks
@@ -243,6 +242,6 @@ def test_a_worker_says_what_it_did_and_stops_when_it_is_told(database, made, tas
     until(lambda: count(database, told, told.c.finished == 3, told.c.failed == 1, told.c.taken > 0, told.c.places == 3) == 1)
     with database.begin() as connection:
         connection.execute(told.update().values(stop=True))
-    thread.join(PATIENCE)
+    thread.join(60)
     assert not thread.is_alive()
     assert count(database, told) == 0

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.patience import PATIENCE
 from xump.sql.sender import Sender
 
 
@@ -49,12 +48,12 @@ class Line:
 
     def wait(self, condition):
         with self.told:
-            assert self.told.wait_for(condition, PATIENCE)
+            assert self.told.wait_for(condition, 60)
 
     def ended(self):
         thread = self.sender._thread
         if thread is not None:
-            thread.join(PATIENCE)
+            thread.join(60)
         return self.sender._thread is None
 
 

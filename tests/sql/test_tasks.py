@@ -9,7 +9,6 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 import xump
-from tests.patience import PATIENCE
 from tests.sql.conftest import BUSINESS, business, count
 from xump.sql import Tasks, configure_sqlite, init, tables
 from xump.sql.claims import Claims, end, give_back
@@ -304,11 +303,11 @@ def test_a_worker_runs_wakes_by_a_commit_and_ends(database, tasks):
         for _ in range(3):
             with Session(database) as session, session.begin():
                 note.enqueue(session)
-            assert done.wait(PATIENCE)
+            assert done.wait(30)
             done.clear()
         with tasks.waking(), database.begin() as connection:
             note.enqueue(connection)
-        assert done.wait(PATIENCE)
+        assert done.wait(30)
     finally:
         worker.stop()
         thread.join()

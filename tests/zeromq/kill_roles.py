@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import zmq
 
-from tests.patience import PATIENCE
 from xump import Engine
 from xump.errors import RequestTimeout
 from xump.zeromq import Client, LazyPirate, MajordomoBroker, Pair, PirateBroker, Replies, Worker, aio, idempotent
@@ -254,7 +253,7 @@ def first_client(place):
 
 
 def second_client(place):
-    with Shotgun(*place.ends[:2], timeout=PATIENCE) as client:
+    with Shotgun(*place.ends[:2], timeout=60.0) as client:
         _ask_on(place, client.request)
 
 

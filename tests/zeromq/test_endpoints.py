@@ -9,7 +9,6 @@ import zmq
 
 import xump
 from benchmarks.ports import free_port
-from tests.patience import PATIENCE
 from tests.zeromq.test_sockets import HOST, Command
 from xump.zeromq import Client, FutureClient, LazyPirate, MajordomoBroker, Pair, PirateBroker, Worker
 from xump.zeromq.freelance import Addressed, FreelanceServer, OneAtATime, Shotgun
@@ -91,27 +90,27 @@ def places(request, tmp_path):
 def test_majordomo(places, context, serve, work):
     broker = serve(MajordomoBroker(places[0], context=context))
     work(Worker(broker.endpoints[0], b"echo", context=context))
-    with Client(broker.endpoints[0], timeout=PATIENCE, context=context) as client:
+    with Client(broker.endpoints[0], timeout=60.0, context=context) as client:
         assert client.request(b"echo", b"x") == [b"x"]
-    with FutureClient(broker.endpoints[0], timeout=PATIENCE) as client:
+    with FutureClient(broker.endpoints[0], timeout=60.0) as client:
         assert client.request(b"echo", b"x") == [b"x"]
 
 
 def test_the_paranoid_pirate(places, context, serve, work):
     queue = serve(PirateBroker(*places, context=context))
     work(Worker(queue.endpoints[1], protocol="ppp", context=context))
-    with LazyPirate(queue.endpoints[0], timeout=PATIENCE, context=context) as client:
+    with LazyPirate(queue.endpoints[0], timeout=60.0, context=context) as client:
         assert client.request(b"x") == [b"x"]
 
 
 def test_freelance(places, context, serve):
     numbered = [serve(FreelanceServer(place, lambda body: body, numbered=True, context=context)) for place in places]
     endpoints = [server.endpoints[0] for server in numbered]
-    with Shotgun(*endpoints, timeout=PATIENCE, context=context) as client:
+    with Shotgun(*endpoints, timeout=60.0, context=context) as client:
         assert client.request(b"x") == [b"x"]
-    with Addressed(*endpoints, timeout=PATIENCE, context=context) as client:
+    with Addressed(*endpoints, timeout=60.0, context=context) as client:
         assert {client.submit(b"x").result()[0] for _ in range(4)} == {b"x"}
-    with OneAtATime(*endpoints, timeout=PATIENCE, context=context) as client:
+    with OneAtATime(*endpoints, timeout=60.0, context=context) as client:
         assert client.request(b"number", b"x") == [b"number", b"x"]
 
 
@@ -125,7 +124,7 @@ def test_a_pair(places, context):
     threads = [threading.Thread(target=server.run) for server in servers]
     for thread in threads:
         thread.start()
-    assert active.wait(PATIENCE)
+    assert active.wait(60)
     for server, thread in zip(servers, threads, strict=True):
         server.stop()
         thread.join()
@@ -141,7 +140,7 @@ def test_two_brokers_at_one_path(context, tmp_path, serve):
     broker = serve(MajordomoBroker(endpoint, context=context))
     with pytest.raises(zmq.ZMQError, match="Address already in use"):
         MajordomoBroker(endpoint, context=context)
-    with Client(*broker.endpoints, timeout=PATIENCE, context=context) as client:
+    with Client(*broker.endpoints, timeout=60.0, context=context) as client:
         assert client.request(b"mmi.service", b"x") == [b"404"]
 
 
@@ -159,6 +158,6 @@ def test_the_socket_that_a_killed_broker_left_is_no_hindrance(tmp_path, context)
     assert first.end(9) == -9
     assert os.path.exists(tmp_path / "broker")
     second = Command("majordomo", endpoint)
-    with Client(endpoint, timeout=PATIENCE, context=context) as client:
+    with Client(endpoint, timeout=60.0, context=context) as client:
         assert client.request(b"mmi.service", b"x") == [b"404"]
     assert second.end() == 0

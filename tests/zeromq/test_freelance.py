@@ -7,7 +7,6 @@ import threading
 import pytest
 import zmq
 
-from tests.patience import PATIENCE
 from tests.zeromq.proxy import free_endpoint
 from tests.zeromq.test_sockets import HOST, Asked, Command, answer_until, endpoint_of
 from xump import Engine
@@ -253,7 +252,7 @@ def test_a_shotgun_takes_the_first_answer_and_no_late_one(context, raw):
     slow, fast, dead = raw(zmq.ROUTER), raw(zmq.ROUTER), raw(zmq.ROUTER)
     nowhere = endpoint_of(dead)
     dead.close()
-    with Shotgun(endpoint_of(slow), nowhere, endpoint_of(fast), timeout=PATIENCE, context=context) as client:
+    with Shotgun(endpoint_of(slow), nowhere, endpoint_of(fast), timeout=60.0, context=context) as client:
         for turn in (b"1", b"2"):
             asked = Asked(lambda turn=turn: client.request(turn))
             identity, empty, number, body = slow.recv_multipart()
@@ -280,7 +279,7 @@ def test_a_shotgun_does_not_wait_for_a_server_that_went_between_poll_and_send(co
 
 def test_a_shotgun_with_our_server(context, serve):
     servers = [serve(FreelanceServer(HOST, lambda body: body, numbered=True, context=context)) for _ in range(3)]
-    with Shotgun(*(server.endpoints[0] for server in servers), timeout=PATIENCE, context=context) as client:
+    with Shotgun(*(server.endpoints[0] for server in servers), timeout=60.0, context=context) as client:
         for number in range(50):
             assert client.request(b"%d" % number) == [b"%d" % number]
 
@@ -308,7 +307,7 @@ def test_the_addressed_model_with_raw_servers_of_rfc_10(context):
     endpoint = free_endpoint()
     server.linger, server.rcvtimeo, server.routing_id = 0, 60_000, endpoint.encode()
     server.bind(endpoint)
-    with Addressed(endpoint, context=context, timeout=PATIENCE) as client:
+    with Addressed(endpoint, context=context, timeout=60.0) as client:
         identity, ping = server.recv_multipart()
         assert ping == b"PING"
         server.send_multipart([identity, b"PONG"])
@@ -356,7 +355,7 @@ def test_a_function_that_raises_ends_its_server(context, raw):
 @pytest.mark.parametrize("more", [[], ["--threads", "2"], ["--threads", "2", "--"]], ids=" ".join)
 def test_the_command_line_of_freelance_without_a_command_answers_with_the_request(context, more):
     server = Command("freelance", HOST, *more)
-    with OneAtATime(server.said.split()[-1], timeout=PATIENCE, context=context) as client:
+    with OneAtATime(server.said.split()[-1], timeout=60.0, context=context) as client:
         assert client.request(b"hello", b"you") == [b"hello", b"you"]
     assert server.end() == 0
 
@@ -364,8 +363,8 @@ def test_the_command_line_of_freelance_without_a_command_answers_with_the_reques
 def test_the_command_line_of_freelance(context):
     server = Command("freelance", HOST, "--threads", "2", "--", "tr", "a-z", "A-Z")
     endpoint = server.said.split()[-1]
-    with OneAtATime(endpoint, timeout=PATIENCE, context=context) as client:
+    with OneAtATime(endpoint, timeout=60.0, context=context) as client:
         assert client.request(b"hello") == [b"HELLO"]
-    with Addressed(endpoint, timeout=PATIENCE, context=context) as client:
+    with Addressed(endpoint, timeout=60.0, context=context) as client:
         assert client.request(b"hello") == [b"HELLO"]
     assert server.end() == 0

@@ -9,7 +9,6 @@ import pytest
 import zmq
 import zmq.auth
 
-from tests.patience import PATIENCE
 from tests.zeromq.proxy import free_endpoint
 from tests.zeromq.test_sockets import HOST, Command
 from xump.cli.main import main
@@ -134,7 +133,7 @@ def test_the_link_of_a_pair_has_keys_of_its_own(stranger, context):
             listener.recv()                     # three heartbeats
         assert not primary.is_set()
         backup = start(1, keys[1])
-        assert primary.wait(PATIENCE) and backup.wait(PATIENCE)
+        assert primary.wait(60) and backup.wait(60)
 
 
 @pytest.mark.parametrize("system", ["simple-pirate", "paranoid-pirate", "freelance"])
@@ -149,7 +148,7 @@ def test_the_command_line_of_the_others(system, tmp_path, context, raw):
     if system == "paranoid-pirate":
         worker = Command("worker", *rest, "any", "--protocol", "ppp", "--certificate", str(tmp_path / "own.key_secret"),
                          "--server-certificate", str(tmp_path / "server.key"), "--", "cat")
-    with LazyPirate(first, keys=keys, timeout=PATIENCE, context=context) as client:
+    with LazyPirate(first, keys=keys, timeout=60.0, context=context) as client:
         if system == "simple-pirate":
             ready = threading.Thread(target=answer_once, args=(context, rest[0], keys))
             ready.start()

@@ -8,7 +8,6 @@ import threading
 
 import pytest
 
-from tests.patience import PATIENCE
 from tests.zeromq.proxy import free_endpoint
 from tests.zeromq.test_sockets import HOST, Command
 from xump import Engine
@@ -39,10 +38,10 @@ def test_the_request_of_a_killed_worker_is_done_by_the_next(protocol, context, s
     os.mkfifo(tmp_path / "fifo")
     if protocol == "ppp":
         broker = serve(PirateBroker(HOST, HOST, context=context, **QUICK))
-        client = LazyPirate(broker.endpoints[0], timeout=PATIENCE, retries=0, context=context)
+        client = LazyPirate(broker.endpoints[0], timeout=60.0, retries=0, context=context)
     else:
         broker = serve(MajordomoBroker(HOST, context=context, **QUICK))
-        client = Client(broker.endpoints[0], timeout=PATIENCE, retries=0, context=context)
+        client = Client(broker.endpoints[0], timeout=60.0, retries=0, context=context)
     backend = broker.endpoints[-1]
     sleepy, answers = Sleepy(backend, protocol, tmp_path), []
     ask = (b"x",) if protocol == "ppp" else (b"s", b"x")

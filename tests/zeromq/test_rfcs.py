@@ -7,7 +7,6 @@ import importlib
 import pytest
 import zmq
 
-from tests.patience import PATIENCE
 from tests.zeromq.proxy import free_endpoint
 from tests.zeromq.test_majordomo import VERSIONS, Broker, Peer
 from tests.zeromq.test_sockets import Asked, endpoint_of
@@ -126,14 +125,14 @@ WIRE = {"0.1": ([b"", b"MDPC01", b"s"], None, [b"", b"MDPC01", b"s"]),
 
 def in_asyncio(endpoint, version):
     async def ask():
-        async with aio.Client(endpoint, version=version, timeout=PATIENCE) as client:
+        async with aio.Client(endpoint, version=version, timeout=60.0) as client:
             return await client.request(b"s", b"body", b"")
     return asyncio.run(ask())
 
 
 def sync(kind):
     def ask(endpoint, version):
-        with kind(endpoint, version=version, timeout=PATIENCE) as client:
+        with kind(endpoint, version=version, timeout=60.0) as client:
             return client.request(b"s", b"body", b"")
     return ask
 

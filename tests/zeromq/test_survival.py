@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 import zmq
 
-from tests.patience import PATIENCE
 from tests.zeromq.proxy import Cable, free_endpoint
 from xump import Engine
 from xump.errors import RequestTimeout
@@ -53,7 +52,7 @@ class World:
         """The first request is taken, and waits until the failure has come."""
         if not self.taken.is_set():
             self.taken.set()
-            assert self.go_on.wait(PATIENCE)
+            assert self.go_on.wait(60)
         return [b"done", *body]
 
     def run(self, server):
@@ -165,7 +164,7 @@ class Broker(World):
                 self.taken.set()
                 self.add_worker()
             else:
-                assert self.taken.wait(PATIENCE)
+                assert self.taken.wait(60)
             if failure == "client restarts":
                 self.go_on.set()
                 asking.join()
@@ -288,7 +287,7 @@ class Star(Broker):
             self.kill = self.start_one(0, self.front)
             passive = threading.Event()
             self.start_one(1, self.other, passive)
-            assert passive.wait(PATIENCE)
+            assert passive.wait(60)
         else:
             self.start_one(0, self.front)       # the primary again
 
@@ -349,7 +348,7 @@ class OneServer(Broker):
             answers = []
             asking = threading.Thread(target=lambda: answers.append(self.is_answered(client)))
             asking.start()
-            assert self.taken.wait(PATIENCE)
+            assert self.taken.wait(60)
             if failure == "network cut":
                 self.cable.cut()
                 self.go_on.set()
@@ -383,7 +382,7 @@ class Second(OneServer):
         self.numbered = True
 
     def client(self):
-        return Shotgun(self.cable.endpoint, *self.fronts[1:], context=self.context, timeout=PATIENCE)
+        return Shotgun(self.cable.endpoint, *self.fronts[1:], context=self.context, timeout=60.0)
 
 
 class Third(OneServer):
@@ -434,7 +433,7 @@ def test_a_broker_that_stood_still_hears_its_workers_before_it_takes_them_for_de
             asked.append(None)
             if len(asked) == 3:             # when it has read, when it has handed out, and when it looks what is due
                 inside.set()
-                assert go_on.wait(PATIENCE)
+                assert go_on.wait(60)
         return now[0]
 
     with zmq.Context() as context, Engine() as engine:
@@ -448,7 +447,7 @@ def test_a_broker_that_stood_still_hears_its_workers_before_it_takes_them_for_de
                 time.sleep(0.001)
             now[0] = 1.0
             broker.wake()
-            assert inside.wait(PATIENCE)
+            assert inside.wait(60)
             worker.send_multipart([b"MDPW02", b"\5"])
             now[0] = 1000.0
             go_on.set()

@@ -7,7 +7,6 @@ import threading
 
 import pytest
 
-from tests.patience import PATIENCE
 from tests.zeromq.test_majordomo import VERSIONS, Broker, Peer
 from xump.zeromq.majordomo import ServiceRule
 
@@ -25,7 +24,7 @@ class Titanic(Broker):
     def told(self, sent):
         """What was sent, once it is not nothing: the disk has to write first."""
         while not sent:
-            assert self.woken.acquire(timeout=PATIENCE)
+            assert self.woken.acquire(timeout=60)
             sent = self.pumped()
         return sent
 
@@ -257,7 +256,7 @@ def answer(titanic, service, *body):
     """As `ask`, and waits for the disk."""
     said = titanic.ask(service, *body)
     while said is None:
-        assert titanic.woken.acquire(timeout=PATIENCE)
+        assert titanic.woken.acquire(timeout=60)
         said = next((sent[4:] for sent in titanic.pumped() if sent[0] == b"c"), None)
     return said
 
@@ -269,7 +268,7 @@ def close(titanic, *uuids):
 
 def until_replied(titanic, uuid):
     while (reply := titanic.ask(b"reply", uuid)) == [b"300"]:
-        assert titanic.woken.acquire(timeout=PATIENCE)
+        assert titanic.woken.acquire(timeout=60)
     return reply
 
 

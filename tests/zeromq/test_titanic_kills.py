@@ -7,7 +7,6 @@ import signal
 import pytest
 import zmq
 
-from tests.patience import PATIENCE
 from tests.zeromq.proxy import free_endpoint
 from tests.zeromq.test_sockets import Command
 from xump.zeromq import Client, Worker
@@ -45,7 +44,7 @@ def test_no_accepted_request_is_lost_however_often_the_broker_is_killed(context,
         known |= accepted(endpoint, raw, chance.randrange(1, 20), range(20 * kill, 20 * kill + 20))
         if kill < KILLS:
             assert broker.end(signal.SIGKILL) == -signal.SIGKILL
-    with Client(endpoint, timeout=PATIENCE, context=context) as client:
+    with Client(endpoint, timeout=60.0, context=context) as client:
         for uuid, number in known.items():
             while (reply := client.request(b"titanic.reply", uuid)) == [b"300"]:
                 pass
@@ -54,7 +53,7 @@ def test_no_accepted_request_is_lost_however_often_the_broker_is_killed(context,
             assert client.request(b"titanic.reply", uuid) == [b"400"]
     assert broker.end() == 0
     broker = Command("majordomo", endpoint, "--titanic", path, *BEATS)
-    with Client(endpoint, timeout=PATIENCE, context=context) as client:
+    with Client(endpoint, timeout=60.0, context=context) as client:
         for uuid in known:
             assert client.request(b"titanic.reply", uuid) == [b"400"], "closed is closed, also after a restart"
     assert broker.end() == 0

@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-from tests.patience import PATIENCE
 from xump.broker import Broker, Client
 
 
@@ -17,7 +16,7 @@ def flying(engine):
 
 @pytest.fixture
 def client(flying):
-    with Client(flying.flight.url, timeout=PATIENCE) as client:
+    with Client(flying.flight.url, timeout=30) as client:
         yield client
 
 
@@ -30,7 +29,7 @@ def durable(request, engine, tmp_path):
 
 def until(condition):
     """Wait until it is so."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.002)

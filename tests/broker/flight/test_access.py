@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from tests.patience import PATIENCE
 from xump import Engine, always, deliver, field
 from xump.broker import Broker, Client
 from xump.broker.answers import AccessRefused, BrokerUnreachable
@@ -126,7 +125,7 @@ def test_what_messages_name_is_taken_by_who_may_read_their_queue(engine, anna):
 
 
 def test_a_stream_ends_when_a_queue_delivers_that_its_user_may_not_read(engine, anna):
-    with anna.take("mine", destination=True, timeout=PATIENCE) as stream:
+    with anna.take("mine", destination=True, timeout=60) as stream:
         engine.create_selector("jobs", when=always, do=deliver("mine"), credit=10)
         engine.publish("jobs", "mine")
         with pytest.raises(AccessRefused, match="no permission to read 'jobs'"):

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 from tests.broker.flight.conftest import until
-from tests.patience import PATIENCE
 from xump.broker import AsyncClient, Client
 from xump.broker.aio_client import THREADS_MAX
 from xump.broker.answers import BrokerUnreachable, Published
@@ -91,7 +90,7 @@ def test_streams_that_wait_hold_no_call_up(engine, flying):
         async with AsyncClient(flying.flight.url) as client:
             tasks = [asyncio.create_task(take(client)) for _ in range(THREADS_MAX + 1)]
             await asyncio.to_thread(until, lambda: len(engine.selectors) == len(tasks))
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(60):
                 assert [one["name"] for one in await client.queues()] == ["jobs"]
             for task in tasks:
                 task.cancel()

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 from pyarrow import flight
 
-from tests.patience import PATIENCE
 from xump.broker import Broker, Client, Limits
 from xump.broker.flight import access, connections
 from xump.broker.flight.connections import Connections, peers, shut
@@ -89,7 +88,7 @@ def test_passwords_are_checked_in_a_short_line(guarded):
     found.user_of(basic("anna", "secret")["authorization"][0], True)
     users = guarded.users
     guarded.users = SimpleNamespace(
-        was_right=users.was_right, authenticate=lambda *given: go_on.wait(PATIENCE) and users.authenticate(*given))
+        was_right=users.was_right, authenticate=lambda *given: go_on.wait(30) and users.authenticate(*given))
     said = []
 
     def log_in():
@@ -174,7 +173,7 @@ def test_streams_of_users_who_may_not_go_on_end(engine, guarded, users):
     def change(to):
         done = threading.Event()
         guarded.loop.call_soon_threadsafe(lambda: (guarded.change_users(Users(to)), done.set()))
-        assert done.wait(PATIENCE)
+        assert done.wait(30)
 
     with Client(guarded.flight.url, user="anna", password="secret") as anna:
         stream = anna.take("jobs", credit=5)

@@ -12,7 +12,6 @@ import pytest
 
 from benchmarks.ports import free_port
 from tests.broker.flight.conftest import until
-from tests.patience import PATIENCE
 from xump.broker import Client
 from xump.broker.answers import BrokerUnreachable
 from xump.errors import StoreFull
@@ -62,7 +61,7 @@ BOTH = pytest.mark.parametrize("served", [("ring",), ("lmdb",)], indirect=True, 
 
 @pytest.fixture
 def client(served):
-    with Client(served.url, timeout=PATIENCE) as client:
+    with Client(served.url, timeout=20) as client:
         yield client
 
 
@@ -129,7 +128,7 @@ def test_in_a_commit(served, client, after_rows):
     """The client asks again by itself, and what it asked for happens once."""
     parts = [client.stage("run", number, 0, "jobs", part_of(number)) for number in range(3)]
     done = []
-    commit = threading.Thread(target=lambda: done.append(client.commit("run", "jobs", parts, timeout=PATIENCE)))
+    commit = threading.Thread(target=lambda: done.append(client.commit("run", "jobs", parts, timeout=60)))
     with Client(served.url) as other:
         commit.start()
         if after_rows is not None:

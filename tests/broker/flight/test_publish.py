@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from tests.patience import PATIENCE
 from xump import Engine, always, deliver
 from xump.broker import Client
 from xump.broker.answers import BrokerUnreachable, Published
@@ -185,7 +184,7 @@ def test_a_full_queue_holds_the_stream_back(engine, client):
     publishing.start()
     seen = []
     while len(seen) < 8:
-        delivery = engine.get("jobs", timeout=PATIENCE)
+        delivery = engine.get("jobs", timeout=30)
         seen.append(delivery.address)
         delivery.ack()
     publishing.join()
@@ -316,7 +315,7 @@ def test_a_producer_is_held_back_and_goes_on_behind_what_entered(engine, client)
     publishing.start()
     seen = []
     while len(seen) < 5:
-        with engine.get("jobs", timeout=PATIENCE) as message:
+        with engine.get("jobs", timeout=30) as message:
             seen.append(message.address)
     publishing.join()
     assert seen == list("abcde")

@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 
-from tests.patience import PATIENCE
-
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -50,7 +48,7 @@ class Page:
 
     async def until(self, expression, text=None):
         """Wait until an expression is true, or is a text that has another one in it."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + 60
         while not (found := await self.value(expression)) or (text is not None and text not in found):
             assert time.monotonic() < end, (expression, text, found, self.errors)
             await asyncio.sleep(0.01)

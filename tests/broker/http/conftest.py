@@ -10,7 +10,6 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from tests.patience import PATIENCE
 from xump.broker import Broker
 
 
@@ -93,7 +92,7 @@ class Target:
                     return
 
     def next(self):
-        return self.asked.get(timeout=PATIENCE)
+        return self.asked.get(timeout=30)
 
     def hold(self, connection):
         with self.lock:

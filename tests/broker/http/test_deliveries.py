@@ -11,7 +11,6 @@ import pytest
 
 from tests.broker.http.conftest import Client
 from tests.broker.http.test_websub import until
-from tests.patience import PATIENCE
 from xump.broker import Broker
 from xump.broker.http import deliveries, server
 from xump.broker.http.deliveries import Leases
@@ -124,7 +123,7 @@ def test_a_message_that_comes_while_the_broker_ends_stays_in_its_queue(engine, w
     with Broker(engine, amqp="127.0.0.1:0", http="127.0.0.1:0") as broker:
         waiter = threading.Thread(target=take)
         waiter.start()
-        assert waits.wait(PATIENCE)
+        assert waits.wait(30)
     waiter.join()
     assert (jobs.ready, jobs.outstanding) == (1, 0)
     assert [(asked.status, asked.json["detail"]) for asked in answers] == [(503, "the broker ends")] * (moment == "in_time")
@@ -173,7 +172,7 @@ def test_a_request_that_waits_hears_that_the_broker_ends(engine, web, monkeypatc
     with Broker(engine, amqp="127.0.0.1:0", http="127.0.0.1:0") as broker:
         waiter = threading.Thread(target=take)
         waiter.start()
-        assert waits.wait(PATIENCE)
+        assert waits.wait(30)
     waiter.join()
     assert [(asked.status, asked.headers["Retry-After"]) for asked in answers] == [(503, "1")]
 
@@ -192,7 +191,7 @@ def test_a_client_that_went_while_it_waited_takes_nothing(engine, web, monkeypat
     for _ in range(3):
         with socket.create_connection(web.broker.http.address) as client:
             client.sendall(request)
-            assert began.acquire(timeout=PATIENCE)
+            assert began.acquire(timeout=30)
     until(lambda: not any(one.transport for one in web.broker.http._runner.server.connections))       # the loop has heard of it
     jobs.publish("important")
     [message] = taken(web("POST", "/queues/jobs/take?wait=30"))

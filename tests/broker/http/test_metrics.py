@@ -9,7 +9,6 @@ from aiohttp.web import StreamResponse
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.broker.http.conftest import Client
-from tests.patience import PATIENCE
 from xump import INFINITE, Engine, __version__, always, deliver, discard, match, move_to
 from xump.broker import Broker
 from xump.broker.http import metrics, overview
@@ -83,7 +82,7 @@ def test_no_message_waits_for_a_scrape_of_many_queues(engine, web, monkeypatch):
     watching = asyncio.run_coroutine_threadsafe(others(), web.broker.loop)
     found = samples(web)
     ended.set()
-    watching.result(PATIENCE)
+    watching.result(10)
     assert sum(name[0] == "xump_queue_held" for name in found) == 1000
     assert len(written) > 2 and max(written) < 2 * metrics.PIECE_BYTES
     assert turns.count(0) >= 1000 // metrics.AT_ONCE         # while queues were looked at
@@ -109,7 +108,7 @@ def test_no_message_waits_for_an_overview_of_many_queues(engine, web):
         watching = asyncio.run_coroutine_threadsafe(others(), web.broker.loop)
         found = web("GET", "/overview?limit=5").json
         ended.set()
-        watching.result(PATIENCE)
+        watching.result(10)
     assert found["totals"] == {"queues": 1000, "selectors": 1000, "connections": 0}
     assert len(set(turns)) >= 1000 // overview.AT_ONCE
 

@@ -13,7 +13,6 @@ import xump.aio
 from tests.broker.http.conftest import OK, Client, answer
 from tests.broker.http.test_websub import ask, begun, confirm, subscriptions, topic_of, until
 from tests.durability import log_in_memory        # noqa: F401 (it registers `log shelf`)
-from tests.patience import PATIENCE
 from xump import Engine, StoreFull, always, deliver
 from xump.broker import Broker
 from xump.broker.http import cloudevents, outgoing, targets, webhooks
@@ -251,7 +250,7 @@ def senders(web):
     async def count():
         return sum(task.get_name().startswith(outgoing.TASK) for task in asyncio.all_tasks())
 
-    return asyncio.run_coroutine_threadsafe(count(), web.broker.loop).result(PATIENCE)
+    return asyncio.run_coroutine_threadsafe(count(), web.broker.loop).result(30)
 
 
 def test_changes_of_one_webhook_are_one_after_the_other(engine, web, target, monkeypatch):
