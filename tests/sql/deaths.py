@@ -6,8 +6,11 @@ The child is a fork that opens its own connections and stores, and dies by SIGKI
 import os
 import signal
 
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
+
 import xump
-from tests.sql.conftest import count, engine_of
+from tests.sql.conftest import count, engine_of, until
 from xump.sql import Outbox
 from xump.sql.targets import EngineTarget
 
@@ -21,7 +24,19 @@ def die(*arguments, **named):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def killed(work):
+def backends(url):
+    """The processes of a PostgreSQL server that have a client; none of SQLite."""
+    database = create_engine(url, poolclass=NullPool)
+    if database.dialect.name == "sqlite":
+        return set()
+    with database.connect() as connection:
+        return set(connection.execute(text("SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' "
+                                           "AND pid <> pg_backend_pid()")).scalars())
+
+
+def killed(url, work):
+    """The child does this and dies. Its server has seen that, and has rolled back, when this returns: a row of its is free."""
+    there = backends(url)
     child = os.fork()
     if child == 0:
         try:
@@ -30,6 +45,7 @@ def killed(work):
             os._exit(3)
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status), "the child did not come to the point at which it dies"
+    until(lambda: backends(url) <= there)
 
 
 def before(owner, name):

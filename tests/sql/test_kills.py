@@ -43,7 +43,7 @@ def test_producer(url, made, tmp_path, point):
             if dies == 6:
                 die()
 
-    killed(lambda: request(engine_of(url), step))
+    killed(url, lambda: request(engine_of(url), step))
     database = engine_of(url)
     there = 1 if step == 6 else 0
     assert (count(database, BUSINESS), count(database, made.outbox)) == (there, there)
@@ -63,7 +63,7 @@ def test_relay(url, made, tmp_path, point):
     database = engine_of(url)
     fill(database, ["k"] * rows)
     database.dispose()
-    killed(lambda: relay_dying_at(point, tmp_path, url).step())
+    killed(url, lambda: relay_dying_at(point, tmp_path, url).step())
     assert count(database, made.outbox) == (0 if point == "r11_after_commit" else rows)
     sent_after_all(database, made, tmp_path, point, rows)
     database.dispose()
@@ -103,7 +103,7 @@ def test_receive(url, made, tmp_path, point):
             die()
         return new
 
-    killed(lambda: receive(opened(tmp_path), engine_of(url), step))
+    killed(url, lambda: receive(opened(tmp_path), engine_of(url), step))
     database = engine_of(url)
     assert count(database, made.inbox) == (1 if step >= 6 else 0)
     with opened(tmp_path) as engine:
@@ -158,7 +158,7 @@ def test_process(url, made, tmp_path, point):
         processor.step()
 
     dies = True
-    killed(work)
+    killed(url, work)
     dies = False
     database = engine_of(url)
     assert count(database, BUSINESS) == (1 if step == 6 else 0)
@@ -207,7 +207,7 @@ def test_worker(url, made, point, transaction):
             before(worker, "_settled")
         worker.drain()
 
-    killed(work)
+    killed(url, work)
     database = engine_of(url)
     with database.begin() as connection:
         connection.execute(made.task.update().values(lease_until=0))

@@ -13,6 +13,7 @@ from xump.sql import Tasks
 from xump.sql.claims import Claims
 from xump.sql.direct import PLANS
 from xump.sql.hosts import ThreadHost
+from xump.sql.moments import Now
 
 
 @pytest.fixture
@@ -28,6 +29,11 @@ def postgres(postgres_url):
     database.dispose()
 
 
+def now(database):
+    with database.connect() as connection:
+        return connection.execute(select(Now())).scalar_one()
+
+
 def test_each_task_has_its_own_lease(database, tasks, made):
     tasks.task("short", lease=5)(print)
     tasks.task("long", lease=5000)(print)
@@ -35,16 +41,19 @@ def test_each_task_has_its_own_lease(database, tasks, made):
         for name in ("short", "long", "unknown"):
             tasks.enqueue(connection, name)
     claims = Claims(made, "w", ["default"], 60_000_000, False, {spec.name: spec.lease for spec in tasks.specs.values()})
-    expected = {"short": 5, "long": 5000, "unknown": 60}
-    with database.begin() as connection:
-        claimed = claims.turn(connection, [], 10)[1]
-    for renewed in (False, True):
-        if renewed:
-            leases_over(database, made)
-            with database.begin() as connection:
+    claimed, times = [], [now(database)]
+    for _ in ("claimed", "renewed"):
+        with database.begin() as connection:
+            if claimed:
                 claims.renew(connection, claimed)
-        found = rows(database, made.task, made.task.c.name, made.task.c.start_time, made.task.c.lease_until)
-        assert {name: pytest.approx((lease - start) / 1e6, abs=3) for name, start, lease in found} == expected
+            else:
+                claimed = claims.turn(connection, [], 10)[1]
+        times.append(now(database))
+        leases = dict(rows(database, made.task, made.task.c.name, made.task.c.lease_until))
+        begun = {leases.pop(name) - seconds * 1_000_000 for name, seconds in [("short", 5), ("long", 5000), ("unknown", 60)]}
+        assert (len(begun), leases) == (1, {})
+        assert times[-2] <= begun.pop() <= times[-1]
+        leases_over(database, made)
 
 
 def test_a_task_in_its_own_transaction_holds_nobody_up(postgres, made):

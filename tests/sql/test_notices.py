@@ -179,7 +179,7 @@ def test_killed_while_it_claims_on_sqlite(sqlite_url, made, point):
         if statement.startswith("UPDATE xump_task"):
             die()
 
-    killed(work)
+    killed(sqlite_url, work)
     once(sqlite_url, made, tasks, found)
     tasks.engine.dispose()
 
@@ -209,9 +209,10 @@ def test_killed_while_it_claims_on_postgresql(postgres_url, made, point, moment)
                     os._exit(3)
             waiting = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
             until(lambda: holding.execute(waiting).scalar_one() == 1)
+            # The row is locked, and nobody waits for it. Once the server sees that its client is gone, it is free: not here.
+            assert tasks.worker().drain() == 0
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            assert tasks.worker().drain() == 0      # the row is locked, and nobody waits for it
             until(lambda: holding.execute(waiting).scalar_one() == 0)       # the server has seen that its client is gone
             holding.execute(text("SELECT pg_advisory_unlock(7)"))
             holding.commit()
@@ -242,7 +243,7 @@ def test_t14_cleaner_died_between_reset_and_wake(url, database, tasks, ran, made
         before(child.wake, "signal")
         child.cleaner().step()
 
-    killed(work)
+    killed(url, work)
     cleaner = tasks.cleaner(interval=FAR)
     assert cleaner.step()["retried"] == 0
     with Running(tasks, poll=FAR, giveup_time=0) as running:
@@ -285,7 +286,7 @@ def test_t16_compensation_died_between(url, database, tasks, ran, made, point):
         (before if point == "after_end" else after)(child, "_compensate")
         child.cleaner().step()
 
-    killed(work)
+    killed(url, work)
     assert rows(database, made.task, made.task.c.name) == [("work",)]
     assert count(database, made.done) == 0
     assert [tasks.cleaner().step()["compensated"] for _ in range(2)] == [1, 0]
