@@ -129,7 +129,10 @@ class Given:
     __arrow_c_array__: Any
     __arrow_c_stream__: Any
 
-    """Data with `__arrow_c_array__`, or `__arrow_c_stream__` when there are `chunks`; counts what is released, and how often."""
+    """Data with `__arrow_c_array__`, or `__arrow_c_stream__` when there are `chunks`; counts what is released, and how often.
+
+    It has the memory and the functions that its reader uses until it ends. So hold it longer than the reader: `released` ends it.
+    """
 
     def __init__(
         self,

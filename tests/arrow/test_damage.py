@@ -495,9 +495,13 @@ def test_a_producer_that_raises() -> None:
 
 
 def test_a_reader_reads_one_batch() -> None:
-    reader = BatchReader(Given(table(WORDS)))
+    data, other = Given(table(WORDS)), Given(table(WORDS))
+    reader = BatchReader(data)
     with pytest.raises(TypeError, match="one batch"):
-        reader.__init__(Given(table(WORDS)))
+        reader.__init__(other)
     assert len(reader.messages()) == 2
     assert reader.messages() == []
+    del reader
+    released(data)
+    released(other)
     assert BatchReader.__new__(BatchReader).messages() == []

@@ -202,6 +202,7 @@ def test_room_is_reserved_for_many_at_once(module):
     both.real.close()
 
 
+@pytest.mark.usefixtures("no_garbage")
 @pytest.mark.parametrize("first", ["entries", "schedule"])
 def test_nothing_is_left(module, first):
     before = module.cells_in_use()

@@ -158,6 +158,7 @@ def test_what_a_failed_call_pushed_out_is_known_again(module):
     window.check()
 
 
+@pytest.mark.usefixtures("no_garbage")
 def test_nothing_of_a_window_is_left(module, counting):
     before = counting.cells_in_use()
     window = module.Window(EVER, 10_000)

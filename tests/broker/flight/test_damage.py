@@ -121,6 +121,7 @@ def test_bytes_that_stand_for_many_are_counted(engine, array):
     assert jobs.ready == 0
 
 
+@pytest.mark.usefixtures("no_garbage")
 def test_a_large_batch_must_have_room_in_memory(engine):
     engine.create_queue("jobs")
     limits = Limits(memory_bytes=64 << 20)
