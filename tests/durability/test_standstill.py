@@ -88,6 +88,7 @@ def test_it_is_not_asked_again_while_cleaning_gains_nothing(still):
     committer._backend.oldest = oldest
 
 
+@pytest.mark.usefixtures("no_garbage")
 def test_a_system_that_gives_no_threads(still, monkeypatch, caplog):
     """The calls succeed, and the first one that gets a thread has the log cleaned."""
     def start(thread):

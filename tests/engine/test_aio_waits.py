@@ -174,6 +174,7 @@ def test_a_clock_that_raises_is_told_to_one_who_waits_and_the_others_go_on(clock
         assert engine._alarms == {}
 
 
+@pytest.mark.usefixtures("no_garbage")
 @pytest.mark.parametrize("wait", [
     lambda engine: take(engine, 1, "alice", timeout=None),
     lambda engine: take(engine, 1, [], timeout=None),

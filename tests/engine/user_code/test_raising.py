@@ -11,6 +11,8 @@ from xump import (
 )
 from tests.engine.user_code.steps import Odd, errors_of, held_in, names, operator, raises_odd
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 
 def logged(caplog):
     return [(record.name, record.levelno, record.args, record.exc_info[1]) for record in caplog.records]
