@@ -28,6 +28,7 @@ from tests.faults.oracle import Violation
 from tests.faults.power import Counts, Judge, Steps, Window, shown
 from tests.faults.programs import DURABILITIES, MIXES, Program, Recorded
 from tests.faults.worker import drawn_from
+from tests.patience import polls
 
 SESSIONS, STEPS = 6, 30         # of a chain; of a session
 WHILE_MAX = 0.002               # seconds between the call after which the victim is killed and the kill
@@ -66,11 +67,13 @@ class Victim:
 
     def kill(self, after: int, then: float) -> Window:
         """Kills it when it has said so much, or is over; returns the moments that its files may be."""
-        deadline = time.monotonic() + PATIENCE
-        while self.count() < after and not MARKS.unpack_from(self.marks, 8)[0]:
-            if os.waitpid(self.pid, os.WNOHANG)[0] or time.monotonic() > deadline:
-                raise Stuck(f"the victim ended, or went on for {PATIENCE} seconds, after {self.count()} marks")
-            time.sleep(0.0002)
+        for _ in polls(PATIENCE, 0.0002):
+            if self.count() >= after or MARKS.unpack_from(self.marks, 8)[0]:
+                break
+            if os.waitpid(self.pid, os.WNOHANG)[0]:
+                raise Stuck(f"the victim ended after {self.count()} marks")
+        else:
+            raise Stuck(f"the victim went on for {PATIENCE} seconds, after {self.count()} marks")
         time.sleep(then)
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)

@@ -24,6 +24,7 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from tests.patience import polls
 from tests.zeromq import kill_roles as roles
 from tests.zeromq.proxy import free_endpoint
 
@@ -123,24 +124,12 @@ class Show:
             process.close()
         self._alive.clear()
 
-    def _wait_for_disk(self):
-        with open(os.path.join(self.place.folder, "disk"), "wb") as file:
-            file.write(b"x")
-            file.flush()
-            os.fsync(file.fileno())
-
     def until(self, condition, what):
-        """Wait for something, with a limit, which counts only while this process runs and its disk answers.
-
-        The machine may stop all processes, or let the disk wait for minutes, as it did: then stores do, too.
-        """
-        for _ in range(PROGRESS_SECONDS):
-            for _ in range(int(1 / POLL_SECONDS)):
-                if condition():
-                    return
-                time.sleep(POLL_SECONDS)
+        """Wait for something, with a limit."""
+        for _ in polls(PROGRESS_SECONDS, POLL_SECONDS):
+            if condition():
+                return
             self.see_alive()
-            self._wait_for_disk()
         raise AssertionError(f"{what} did not come within {PROGRESS_SECONDS} seconds")
 
     @property
