@@ -1,7 +1,7 @@
 """How long a test waits for what another thread or program of its own does.
 
-Only where no time of Xump's brings the same later, such as the end of a lease or a client's next try: there the test's own bound
-says that it came without.
+`PATIENCE` is only for where no time of Xump's brings the same later, such as the end of a lease or a client's next try: there the
+test's own bound says that it came without. `polls` keeps such a bound, and leaves out what the machine takes.
 """
 
 import os
@@ -14,12 +14,19 @@ PATIENCE = 300
 
 
 def polls(seconds: float, each: float) -> Iterator[None]:
-    """Yield every `each` seconds, for so many in all. Seconds in which this process or its disk stands still do not count."""
+    """Yield every `each` seconds, for so many in all, and once more.
+
+    What does not count: time in which this process stands still, so that a poll takes more than twice its time, or its disk does.
+    """
     for _ in range(int(seconds)):
-        for _ in range(int(1 / each)):
+        counted = 0.0
+        while counted < 1:
+            begun = time.monotonic()
             yield
             time.sleep(each)
+            counted += min(time.monotonic() - begun, 2 * each)
         with tempfile.TemporaryFile() as file:
             file.write(b"x")
             file.flush()
             os.fsync(file.fileno())
+    yield

@@ -32,8 +32,7 @@ def postgres_url(server):
     engine = create_engine(server.url(), poolclass=NullPool)
     emptied = [table for table in (*made.all(), BUSINESS) if table is not made.version]
     with engine.begin() as connection:
-        connection.execute(text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
-                                "AND backend_type = 'client backend'"))
+        connection.execute(text(f"SELECT pg_terminate_backend(pid) {postgres.CLIENTS}"))
         connection.exec_driver_sql("; ".join(f"DELETE FROM {table.name}" for table in emptied))     # faster than TRUNCATE
         connection.execute(text("SELECT setval(seqrelid::regclass, seqstart, false) FROM pg_sequence"))
         connection.execute(made.slot.insert(), [{"slot": slot} for slot in range(SLOTS)])

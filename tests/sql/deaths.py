@@ -6,11 +6,12 @@ The child is a fork that opens its own connections and stores, and dies by SIGKI
 import os
 import signal
 
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 from sqlalchemy.pool import NullPool
 
 import xump
 from tests.sql.conftest import count, engine_of, until
+from tests.sql.postgres import CLIENTS
 from xump.sql import Outbox
 from xump.sql.targets import EngineTarget
 
@@ -26,12 +27,11 @@ def die(*arguments, **named):
 
 def backends(url):
     """The processes of a PostgreSQL server that have a client; none of SQLite."""
-    database = create_engine(url, poolclass=NullPool)
+    database = engine_of(url, poolclass=NullPool)
     if database.dialect.name == "sqlite":
         return set()
     with database.connect() as connection:
-        return set(connection.execute(text("SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' "
-                                           "AND pid <> pg_backend_pid()")).scalars())
+        return set(connection.execute(text(f"SELECT pid {CLIENTS}")).scalars())
 
 
 def killed(url, work):

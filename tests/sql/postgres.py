@@ -12,6 +12,8 @@ from pathlib import Path
 from benchmarks.ports import free_port
 
 USER = "postgres"
+CLIENTS = "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+"""The other processes that serve a client."""
 
 
 def folder_of_programs():

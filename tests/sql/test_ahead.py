@@ -10,10 +10,10 @@ from sqlalchemy.pool import NullPool
 
 from tests.sql.conftest import count, engine_of, until
 from tests.sql.deaths import RELAY, before, die, killed, opened, relay_dying_at, sent_after_all
+from tests.sql.postgres import CLIENTS
 from tests.sql.test_stream import Taken, expected, fill, in_slot
 from xump.sql import Down, Outbox, Pressed, Refused, init, tables
 
-CLIENTS = "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from sqlalchemy.pool import NullPool
 
 import xump
 from tests.sql.conftest import BUSINESS, business, count, engine_of
+from tests.sql.postgres import CLIENTS
 from xump.sql import ConfigurationError, Inbox, Outbox, Refused, SchemaMismatch, Tasks, TransactionAborted
 from xump.sql.tables import VERSION
 from xump.sql.transactions import sqlstate
@@ -223,8 +224,7 @@ def a_database_that_goes_away(side, database, url):
 
 def _end_connections(url):
     with engine_of(url, poolclass=NullPool).begin() as connection:
-        connection.execute(text("SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
-                                "AND backend_type = 'client backend'"))
+        connection.execute(text(f"SELECT pg_terminate_backend(pid, 30000) {CLIENTS}"))
 
 
 def _again(work):

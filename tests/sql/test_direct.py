@@ -5,6 +5,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from tests.sql.conftest import count
+from tests.sql.postgres import CLIENTS
 from xump.sql import Tasks
 from xump.sql.claims import Claims
 from xump.sql.direct import Direct, is_direct, numbers, texts
@@ -74,8 +75,7 @@ def test_a_worker_goes_on_when_its_connection_was_cut(database, made, caplog):
         ran.append(cut)
         if cut:
             with database.begin() as connection:
-                connection.execute(text("SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity "
-                                        "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"))
+                connection.execute(text(f"SELECT pg_terminate_backend(pid, 30000) {CLIENTS}"))
 
     with database.begin() as connection:
         note.enqueue(connection, cut=True)

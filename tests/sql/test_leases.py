@@ -49,6 +49,7 @@ def test_each_task_has_its_own_lease(database, tasks, made):
             else:
                 claimed = claims.turn(connection, [], 10)[1]
         times.append(now(database))
+        assert all(times[0] <= start <= times[1] for start, in rows(database, made.task, made.task.c.start_time))
         leases = dict(rows(database, made.task, made.task.c.name, made.task.c.lease_until))
         begun = {leases.pop(name) - seconds * 1_000_000 for name, seconds in [("short", 5), ("long", 5000), ("unknown", 60)]}
         assert (len(begun), leases) == (1, {})

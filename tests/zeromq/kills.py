@@ -125,7 +125,7 @@ class Show:
         self._alive.clear()
 
     def until(self, condition, what):
-        """Wait for something, with a limit."""
+        """Wait for something, with a limit that leaves out what the machine takes."""
         for _ in polls(PROGRESS_SECONDS, POLL_SECONDS):
             if condition():
                 return

@@ -2,12 +2,11 @@
 
 import os
 import random
-from contextlib import ExitStack
 
 import pytest
 
-from tests.zeromq import kill_roles, kills
-from tests.zeromq.kills import ROLES, Show, System, count, kill_role
+from tests.zeromq import kill_roles
+from tests.zeromq.kills import ROLES, System, count, kill_role
 
 KILLS = int(os.environ.get("XUMP_KILLS", "2"))
 
@@ -36,12 +35,3 @@ def test_what_is_wrong_is_found(answers, done, said, tmp_path):
         Shown.place.write("done", word)
     with pytest.raises(AssertionError, match=said):
         count(Shown, System({}, (), "at most once"))
-
-
-def test_seconds_in_which_the_disk_stands_still_do_not_count(tmp_path, monkeypatch):
-    monkeypatch.setattr(kills, "PROGRESS_SECONDS", 2)
-    came = []
-    monkeypatch.setattr(os, "fsync", came.append)
-    with ExitStack() as ends:
-        show = Show(ends, System({}, ()), str(tmp_path))
-        show.until(lambda: came, "what waits for the disk")
