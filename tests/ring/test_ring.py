@@ -22,7 +22,7 @@ class TestConformance(StoreConformance):
         return RingStore("mine", path=path)
 
     def make_small(self, path):
-        return RingStore("mine", path=path, segment_bytes=SEGMENT, min_bytes=0, max_bytes=24 * SEGMENT)
+        return RingStore("mine", path=path, segment_bytes=4 * SEGMENT, min_bytes=0, max_bytes=24 * SEGMENT)
 
 
 class TestConformanceOfSmallSegments(StoreConformance):
@@ -30,6 +30,9 @@ class TestConformanceOfSmallSegments(StoreConformance):
 
     def make(self, path):
         return RingStore("mine", path=path, segment_bytes=SEGMENT, min_bytes=0)
+
+    def make_small(self, path):
+        return RingStore("mine", path=path, segment_bytes=SEGMENT, min_bytes=0, max_bytes=24 * SEGMENT)
 
 
 # ---- reads and syncs
