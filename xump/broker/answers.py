@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pyarrow import flight
@@ -41,6 +42,19 @@ class Published(NamedTuple):
         Published(rows=3, first_id=1, last_id=5)
         """
         return Published(self.rows + other.rows, self.first_id or other.first_id, max(self.last_id, other.last_id))
+
+    def answer(self) -> dict[str, int]:
+        """As a broker says it, in the answer to a batch and in the details of an error."""
+        return {"rows": self.rows, "first": self.first_id, "last": self.last_id}
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Published:
+        """Read an answer, or the details of an error: those of one that came before its stream began have no rows."""
+        return cls(answer.get("rows", 0), answer.get("first", 0), answer.get("last", 0))
+
+
+NOTHING = Published(0, 0, 0)
+"""No rows."""
 
 
 class Offsets(NamedTuple):
@@ -130,7 +144,7 @@ def raised(error: Any, endpoint: str) -> Exception:
     if told is not None:
         kind = THEIRS.get(told["error"]) or getattr(errors, told["error"], None) or getattr(builtins, told["error"], None)
         made = kind(told["text"]) if isinstance(kind, type) and issubclass(kind, Exception) else BrokerFailed(told["text"])
-        made.rows = told.get("rows", 0)         # type: ignore[attr-defined]
+        made.published = Published.read(told)           # type: ignore[attr-defined]
         return made
     said = str(error).split(". Detail:")[0].split(". gRPC client debug context")[0]
     if isinstance(error, (flight.FlightUnavailableError, flight.FlightTimedOutError, flight.FlightCancelledError)):

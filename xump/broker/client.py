@@ -21,7 +21,18 @@ import pyarrow
 from pyarrow import flight
 
 from xump.broker import columns
-from xump.broker.answers import AccessRefused, BrokerUnreachable, Committed, Offsets, Plan, Published, Staged, Target, raised
+from xump.broker.answers import (
+    NOTHING,
+    AccessRefused,
+    BrokerUnreachable,
+    Committed,
+    Offsets,
+    Plan,
+    Published,
+    Staged,
+    Target,
+    raised,
+)
 from xump.broker.taken import Taken
 from xump_ext.message.times import datetime_ns
 
@@ -182,26 +193,31 @@ class Client:
 
         Cost: that of `Engine.publish_batch`, and of a copy through the network.
         """
-        total = Published(0, 0, 0)
-        try:
-            for one in self.publishing(queue, batches, address=address, producer=producer, sequence=sequence, on_full=on_full):
-                total = total.plus(one)
-        except Exception as error:
-            entered = max(total.rows, getattr(error, "rows", 0))        # the last of them in a batch that has no answer
-            error.published = total._replace(rows=entered)              # type: ignore[attr-defined]
-            raise
+        total = NOTHING
+        for one in self.publishing(queue, batches, address=address, producer=producer, sequence=sequence, on_full=on_full):
+            total = total.plus(one)
         return total
 
     def publishing(
         self, queue: str, batches: Any, *, address: str | None = None, producer: str | None = None, sequence: int | None = None,
         on_full: Literal["wait", "error"] = "wait",
     ) -> Iterator[Published]:
-        """As `publish`: an iterator that yields what is known of each batch, once it is durable. Up to 8 are under way."""
+        """As `publish`: an iterator that yields what is known of each batch, once it is durable. Up to 8 are under way.
+
+        An error may come in place of what would have been yielded: its `published` counts all rows that have entered.
+        """
         options: dict[str, Any] = {"queue": queue, "on_full": on_full}
         if producer is not None or sequence is not None:
             options |= {"producer": producer, "sequence": 0 if sequence is None else sequence}
-        for answer in self._put(options, columns.batches_of(batches, address)):
-            yield Published(answer["rows"], answer["first"], answer["last"])
+        total = NOTHING
+        try:
+            for answer in self._put(options, _of_its_program(columns.batches_of(batches, address))):
+                one = Published.read(answer)
+                total = total.plus(one)
+                yield one
+        except Exception as error:          # the broker's knows more than the answers that have come
+            error.published = max(total, getattr(error, "published", NOTHING))          # type: ignore[attr-defined]
+            raise
 
     def _put(self, options: Mapping[str, Any], batches: Iterator[pyarrow.RecordBatch]) -> Iterator[dict[str, Any]]:
         first = next(batches, None)
@@ -524,6 +540,15 @@ class Client:
             else:
                 if deadline is not None and time.monotonic() >= deadline:
                     return
+
+
+def _of_its_program(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """These batches. An error of the program that makes them may be that of another stream, and counts the rows of that one."""
+    try:
+        yield from batches
+    except Exception as error:
+        error.published = NOTHING           # type: ignore[attr-defined]
+        raise
 
 
 def _place(given: object) -> Any:

@@ -126,7 +126,7 @@ def test_a_client_that_does_not_read_its_answers_is_waited_for(engine, durable, 
     until(lambda: call.waits_since is not None)
     reading.set()
     publishing.join()
-    acks.finish()
+    acks.close()
     assert call.waits_since is None
     assert writer.write.call_count == 5
 

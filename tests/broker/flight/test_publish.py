@@ -1,10 +1,8 @@
 """Publishing over Flight: what enters is what `publish_batch` takes, and each batch is answered once it is durable."""
 
 import threading
-from contextlib import nullcontext
 from datetime import datetime, UTC
-from itertools import chain
-from types import SimpleNamespace
+from itertools import chain, repeat
 
 import pyarrow as pa
 import pytest
@@ -12,12 +10,12 @@ from pyarrow import flight
 
 from xump import Engine, always, deliver
 from xump.broker import Client
+from xump.broker import client as client_module
 from xump.broker.answers import BrokerUnreachable, Published
 from xump.broker.flight import producers, room
 from xump.broker.flight.connections import host_and_port_of
 from xump.broker.flight.connections import shut
 from xump.broker.flight.producers import Producer
-from xump.broker.flight.put import Acks
 from xump.errors import QueueFull, QueueNotFound, StoreFailed
 
 from tests.broker.flight.conftest import until
@@ -167,6 +165,33 @@ def test_the_rows_before_a_wrong_one_are_told(engine, client):
         client.publish("jobs", [rows("x", "y"), rows("x" * 70_000), rows("z")])
     assert raised.value.published == Published(2, 1, 2)
     assert jobs.ready == 2
+
+
+@pytest.mark.parametrize("numbered", [{}, {"producer": "p", "sequence": 0}])
+def test_the_rows_before_a_wrong_one_are_told_if_their_answers_are_lost(engine, client, monkeypatch, numbered):
+    """pyarrow drops the answers that it has not read when it finds, writing, that the stream has ended."""
+    jobs = engine.create_queue("jobs")
+    monkeypatch.setattr(client_module, "WINDOW", 1 << 30)          # it writes, and reads no answer
+    answers = client.publishing("jobs", chain([rows("x", "y"), rows("z"), rows("x" * 70_000)], repeat(rows("w"))), **numbered)
+    with pytest.raises(ValueError, match="address") as raised:
+        next(answers)
+    assert raised.value.published == Published(3, 1, 3)
+    assert jobs.ready == 3
+
+
+@pytest.mark.parametrize("before, published", [([], Published(0, 0, 0)), ([rows("a")], Published(1, 1, 1))])
+def test_an_error_of_the_program_counts_the_rows_of_this_stream(engine, client, before, published):
+    """Not those of another one, whose error it is."""
+    for name in ("jobs", "others"):
+        engine.create_queue(name)
+
+    def batches():
+        yield from before
+        client.publish("others", [rows("x", "y"), rows("x" * 70_000)])
+
+    with pytest.raises(ValueError, match="address") as raised:
+        client.publish("jobs", batches())
+    assert raised.value.published == published
 
 
 def test_a_full_queue_refuses_a_batch_whole(engine, client):
@@ -367,19 +392,23 @@ def test_an_error_says_what_had_entered(engine, client, numbered):
     until(lambda: engine.queues["jobs"].ready == 13 and engine._waiting_destinations)
     engine.delete_queue("jobs")
     publishing.join()
-    assert caught[0].published.rows == 13
+    assert caught[0].published == Published(13, 1, 13)
 
 
-def test_an_error_of_durability_says_what_had_entered():
-    """The thread that answers has it, and the stream had come to its end."""
-    call = SimpleNamespace(engine=SimpleNamespace(when_durable=lambda told: told(StoreFailed("the disk is gone"))),
-                           waiting=nullcontext)
-    acks = Acks(call, None)
-    with pytest.raises(StoreFailed):
-        acks.add({"rows": 3})
-    with pytest.raises(StoreFailed) as caught:
-        acks.finish()
-    assert caught.value.rows == 3
+@pytest.mark.parametrize("seconds", [0, 0.05], ids=["at once", "after the stream's end"])
+def test_an_error_of_durability_says_what_had_entered(engine, client, monkeypatch, seconds):
+    """To each stream what is its own, if all of them get the same error."""
+    error = StoreFailed("the disk is gone")
+
+    def when_durable(told):
+        threading.Timer(seconds, told, [error]).start() if seconds else told(error)
+
+    engine.create_queue("jobs")
+    monkeypatch.setattr(engine, "when_durable", when_durable)
+    for published in (Published(3, 1, 3), Published(2, 4, 5)):
+        with pytest.raises(StoreFailed, match="the disk is gone") as caught:
+            client.publish("jobs", rows(*"x" * published.rows))
+        assert caught.value.published == published
 
 
 def test_a_producer_that_another_stream_has_forgotten():

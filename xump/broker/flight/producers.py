@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow
 
 import xump
-from xump.broker.flight.room import LOOK_SECONDS, Wait, publish_all
+from xump.broker.answers import Published
+from xump.broker.flight.room import LOOK_SECONDS, Entered, Wait, publish_all
 from xump.errors import QueueNotFound
 from xump.transaction import Transaction
 
@@ -80,7 +81,9 @@ class Producer:
         self._name = PRODUCER + name
         self._next = sequence
 
-    def publish(self, batch: pyarrow.RecordBatch, wait: Wait | None, check_open: Callable[[], None]) -> dict[str, Any]:
+    def publish(
+        self, batch: pyarrow.RecordBatch, wait: Wait | None, entered: Entered, check_open: Callable[[], None],
+    ) -> dict[str, Any]:
         """Publish the next batch, or what of it did not enter before. Returns the answer."""
         number, self._next = self._next, self._next + 1
         key = (id(self._engine), self._queue, self._name)
@@ -89,32 +92,34 @@ class Producer:
             while not lock.acquire(timeout=LOOK_SECONDS):       # another stream of this producer waits for room
                 check_open()
             try:
-                return self._publish(batch, number, wait)
+                return self._publish(batch, number, wait, entered)
             finally:
                 lock.release()
         finally:
             self._producers.leave(key)
 
-    def _publish(self, batch: pyarrow.RecordBatch, number: int, wait: Wait | None) -> dict[str, Any]:
+    def _publish(self, batch: pyarrow.RecordBatch, number: int, wait: Wait | None, entered: Entered) -> dict[str, Any]:
         queue = self._engine.queues.get(self._queue)
         if queue is None:
             raise QueueNotFound(f"no queue {self._queue!r}")
-        rows, entered = batch.num_rows, 0
+        rows, before = batch.num_rows, 0
         known = self._known(queue.meta)
         if known is not None and number <= known["sequence"]:
             if number == known["sequence"] and known["of"] != rows:
                 raise ValueError(f"batch {number} of producer {self._name.removeprefix(PRODUCER)!r} had {known['of']} rows, and "
                                  f"has {rows} now: a number is of one batch for ever")
-            entered = known["rows"] if number == known["sequence"] else rows
+            before = known["rows"] if number == known["sequence"] else rows
         else:
             self._forget(queue.meta)
-        if entered == rows:
-            return {"rows": rows, "first": 0, "last": 0, "sequence": number, "again": True}
+        told = Published(before, 0, 0)
+        entered(told)
+        if before == rows:
+            return {**told.answer(), "sequence": number, "again": True}
         messages = messages_of(batch)
 
         def publish(begin: int, count: int, seconds: float = 0.0) -> list[int]:
             """Publish a part, and remember it; wait so long until there is room for it."""
-            begin += entered
+            begin += before
             state = {"sequence": number, "rows": begin + count, "of": rows, "time": int(time.time())}
             with Transaction(self._engine, seconds) as tx:
                 for message, at in messages[begin:begin + count]:
@@ -126,7 +131,8 @@ class Producer:
             """Publish a row when there is room for it."""
             return publish(row, 1, seconds)
 
-        return {**publish_all(rows - entered, publish, wait, later), "rows": rows, "sequence": number}
+        told = told.plus(publish_all(rows - before, publish, wait, later, entered))
+        return {**told.answer(), "sequence": number}
 
     def _known(self, meta: MutableMapping[str, bytes]) -> dict[str, Any] | None:
         kept = meta.get(self._name)

@@ -17,12 +17,15 @@ import json
 import threading
 import time
 from collections import deque
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
 from pyarrow import flight
 
+from xump.broker.answers import NOTHING, Published
 from xump.broker.flight.chunks import chunks, json_object
+from xump.broker.flight.problems import problem
 from xump.broker.flight.producers import Producer, messages_of
 from xump.broker.flight.room import Later, Publish, Wait, publish_all, wait_for_memory
 from xump.errors import QueueFull
@@ -58,25 +61,23 @@ def put(call: Call, options: dict[str, Any], reader: flight.MetadataRecordBatchR
     if "producer" in options or "sequence" in options:
         producer = Producer(call.listener.producers, call.engine, name, options.get("producer"), options.get("sequence"))
     acks = Acks(call, writer)
+    wait = waits(call, on_full)
     try:
-        for chunk in chunks(call, reader):
-            if chunk.data is None:
-                continue
-            if not chunk.data.num_rows:
-                call.engine.publish_batch(name, chunk.data)         # its columns are checked
-            wait_for_memory(call.listener.broker.memory, waits(call, on_full), chunk.bytes)
-            if producer is not None:
-                answer = producer.publish(chunk.data, waits(call, on_full), call.check_open)
-            else:
-                answer = publish_all(chunk.data.num_rows, publisher(call.engine, name, chunk.data), waits(call, on_full),
-                                     later(call.engine, name, chunk.data))
-            acks.add(answer)
-    except Exception as error:
-        acks.rows += getattr(error, "rows", 0)
-        acks.finish()
-        error.rows = acks.rows          # type: ignore[attr-defined]
-        raise
-    acks.finish()
+        with closing(acks):
+            for chunk in chunks(call, reader):
+                if chunk.data is None:
+                    continue
+                if not chunk.data.num_rows:
+                    call.engine.publish_batch(name, chunk.data)         # its columns are checked
+                wait_for_memory(call.listener.broker.memory, wait, chunk.bytes)
+                if producer is not None:
+                    answer = producer.publish(chunk.data, wait, acks.entered, call.check_open)
+                else:
+                    answer = publish_all(chunk.data.num_rows, publisher(call.engine, name, chunk.data), wait,
+                                         later(call.engine, name, chunk.data), acks.entered).answer()
+                acks.add(answer)
+    except Exception as error:          # whose client may not get the answers any more: pyarrow drops them when a write fails
+        raise problem(error, **acks.published.answer()) from None
 
 
 def publisher(engine: Engine, name: str, batch: pyarrow.RecordBatch) -> Publish:
@@ -118,12 +119,15 @@ class Acks:
         self._thread: threading.Thread | None = None
         self._ended = False
         self._error: BaseException | None = None
-        self.rows = 0
-        """Rows that were published."""
+        self.published = NOTHING
+        """All rows of the stream that were published."""
+
+    def entered(self, some: Published) -> None:
+        """Rows were published, of a batch that may not be whole."""
+        self.published = self.published.plus(some)
 
     def add(self, answer: dict[str, Any]) -> None:
-        """A batch was published. Raises what an earlier one could not become durable for."""
-        self.rows += answer["rows"]
+        """A batch was published, whole. Raises what an earlier one could not become durable for."""
         entry = [answer, False]
 
         def told(error: BaseException | None) -> None:
@@ -149,7 +153,7 @@ class Acks:
             self._thread = threading.Thread(target=self._run, name="xump-flight-acks", daemon=True)
             self._thread.start()
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Write what is left. Raises what a batch could not become durable for."""
         with self._changed:
             self._ended = True
@@ -158,7 +162,6 @@ class Acks:
             with self._call.waiting():
                 self._thread.join()
         if self._error is not None:
-            self._error.rows = self.rows        # type: ignore[attr-defined]
             raise self._error
 
     def _write(self, answer: dict[str, Any]) -> None:

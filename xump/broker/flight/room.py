@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from xump.broker.answers import NOTHING, Published
 from xump.errors import QueueFull
 
 if TYPE_CHECKING:
@@ -31,27 +32,26 @@ Later = Callable[[int, float], Sequence[int]]
 `publish(timeout=)` does, so the call that makes room lets it in: nothing looks for room, and none who came later is before it."""
 
 
-def publish_all(rows: int, publish: Publish, wait: Wait | None, later: Later) -> dict[str, Any]:
-    """Publish so many rows; where there is no room for all of them, as many as there is, and so on. Returns the answer. An error
-    has `rows`: how many have entered before it."""
+Entered = Callable[[Published], None]
+"""Is told of rows that have entered, also if an error comes later."""
+
+
+def publish_all(rows: int, publish: Publish, wait: Wait | None, later: Later, entered: Entered) -> Published:
+    """Publish so many rows; where there is no room for all of them, as many as there is, and so on."""
     size = rows
-    done = first = last = 0
+    done = NOTHING
     since = time.monotonic()
-    try:
-        while done < rows:
-            ids = publish_some(done, size, publish, wait, later, since)
-            if ids is None:
-                size = max(1, size // 4)
-                continue
-            if ids and ids[-1]:
-                first, last = first or ids[0], ids[-1]
-            done += size
-            size = min(2 * size, rows - done)
-            since = time.monotonic()
-    except Exception as error:
-        error.rows = done           # type: ignore[attr-defined]
-        raise
-    return {"rows": rows, "first": first, "last": last}
+    while done.rows < rows:
+        ids = publish_some(done.rows, size, publish, wait, later, since)
+        if ids is None:
+            size = max(1, size // 4)
+            continue
+        some = Published(size, ids[0], ids[-1]) if ids and ids[-1] else Published(size, 0, 0)
+        entered(some)
+        done = done.plus(some)
+        size = min(2 * size, rows - done.rows)
+        since = time.monotonic()
+    return done
 
 
 def publish_some(done: int, size: int, publish: Publish, wait: Wait | None, later: Later, since: float) -> Sequence[int] | None:

@@ -213,7 +213,7 @@ class Server(flight.FlightServerBase):      # type: ignore[misc]
                 else:
                     put(call, options, reader, writer)
         except Exception as error:
-            raise problem(error, rows=getattr(error, "rows", 0)) from None
+            raise problem(error) from None
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Read a queue, or take from it."""
