@@ -200,12 +200,16 @@ def books(clock):
 
 @contextlib.contextmanager
 def wrong(place, value):
-    """The bytes there, overwritten by `value`, or raised by it if it is a str like "+1"; they are restored at the end."""
+    """The bytes there, overwritten by `value`; raised by it if it is a str like "+1", inverted if it is "not". The end restores
+    them."""
     address, size = place
     memory = (ctypes.c_char * size).from_address(address)
     was = memory.raw
     number = int.from_bytes(was, sys.byteorder)
-    number = number + int(value) if isinstance(value, str) else value
+    if value == "not":
+        number = not number
+    else:
+        number = number + int(value) if isinstance(value, str) else value
     memory.raw = (number % 256**size).to_bytes(size, sys.byteorder)
     assert memory.raw != was
     try:
@@ -237,7 +241,7 @@ WRONG = [
     ("engine", (), "chunks", NOWHERE, "Recount: memory: a chunk with room is not in the list"),
     ("engine", (), "chunk.live", "+1", "Recount: memory: a chunk counts"),
     ("engine", (), "chunk.fresh", "-88", "Recount: memory: a chunk counts"),
-    ("engine", (), "chunk.listed", 0, "Recount: memory: a chunk with"),
+    ("engine", (), "chunk.listed", "not", "Recount: memory: a chunk with"),     # it may be full
     ("engine", (), "chunk.cell_bytes", "+8", "Recount: engine: a chunk with"),
     ("engine", (), "called_name", NOWHERE, "Links: engine: the queue that was called last"),
     ("engine", (), "entries", "+1", "Recount: engine"),
