@@ -9,7 +9,7 @@ from libc.stdint cimport uint32_t, uintptr_t
 from xump_ext.engine.core cimport Core
 from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
 from xump_ext.log.journal cimport Journal
-from xump_ext.memory.slab cimport cell_get, cells, chunk_of, chunk_t
+from xump_ext.memory.slab cimport cell_bytes, cell_get, cell_put, cells, chunk_of, chunk_t
 from xump_ext.select.plan cimport Plan
 from xump_ext.select.waiting cimport route_slots
 from xump_ext.state.constants cimport DIRTY, RETURNED, ROOM_VARIES
@@ -45,6 +45,20 @@ def exhaust(sizes):
                 cell_get(size)
         except MemoryError:
             pass
+
+
+def fill_entries():
+    """Takes all cells for entries out of chunks with room, so that what is made next has chunks of its own; gives the cells."""
+    taken = []
+    while cells.chunks[cell_bytes(sizeof(entry_t)) >> 3] != NULL:
+        taken.append(<uintptr_t> cell_get(sizeof(entry_t)))
+    return taken
+
+
+def give_entries(taken):
+    """Gives back what `fill_entries` took."""
+    for cell in reversed(taken):
+        cell_put(<void*> <uintptr_t> cell, sizeof(entry_t))
 
 
 def engine(Core core):
