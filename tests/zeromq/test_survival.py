@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import zmq
 
+from tests.patience import PATIENCE
 from tests.zeromq.proxy import Cable, free_endpoint
 from xump import Engine
 from xump.errors import RequestTimeout
@@ -128,8 +129,9 @@ class Broker(World):
 
     @property
     def tries(self):
-        """How often clients ask: where there is no answer, one comes to nothing as surely as many."""
-        return {"timeout": self.timeout, "retries": 200 if self.patient else 5}
+        """How often clients ask: where there is no answer, one comes to nothing as surely as many. Where there is, it may have to
+        wait for the disk, as Titanic's does."""
+        return {"timeout": self.timeout, "retries": int(PATIENCE / self.timeout) if self.patient else 5}
 
     def client(self):
         return Client(self.cable.endpoint, context=self.context, **self.tries)

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.zeromq.test_majordomo import VERSIONS, Broker, Peer
 from xump.zeromq.majordomo import ServiceRule
 
@@ -24,7 +25,7 @@ class Titanic(Broker):
     def told(self, sent):
         """What was sent, once it is not nothing: the disk has to write first."""
         while not sent:
-            assert self.woken.acquire(timeout=60)
+            assert self.woken.acquire(timeout=PATIENCE)
             sent = self.pumped()
         return sent
 
@@ -256,7 +257,7 @@ def answer(titanic, service, *body):
     """As `ask`, and waits for the disk."""
     said = titanic.ask(service, *body)
     while said is None:
-        assert titanic.woken.acquire(timeout=60)
+        assert titanic.woken.acquire(timeout=PATIENCE)
         said = next((sent[4:] for sent in titanic.pumped() if sent[0] == b"c"), None)
     return said
 
@@ -268,7 +269,7 @@ def close(titanic, *uuids):
 
 def until_replied(titanic, uuid):
     while (reply := titanic.ask(b"reply", uuid)) == [b"300"]:
-        assert titanic.woken.acquire(timeout=60)
+        assert titanic.woken.acquire(timeout=PATIENCE)
     return reply
 
 
