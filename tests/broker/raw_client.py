@@ -14,6 +14,7 @@ from typing import Any
 from pamqp import commands
 
 from tests.broker.steps import Confirms, Connect, Method, Publish, Raw, Until, Wait
+from tests.patience import tries
 from xump.broker.envelope import FLAGS, split
 from xump.broker.methods import decode, encode
 from xump.broker.tables import Typed, decode_table, encode_table
@@ -105,6 +106,7 @@ class Link:
         self.name = name
         self.said = said
         self.socket = socket.create_connection(address, seconds)
+        self.seconds = seconds
         self.socket.settimeout(seconds)
         self.rest = b""
         self.open = True
@@ -213,15 +215,26 @@ class Link:
 
     def read_bytes(self, size):
         while len(self.rest) < size:
-            try:
-                more = self.socket.recv(1 << 16)
-            except ConnectionError:
-                more = b""
+            more = self.received()
             if not more:
                 return b""
             self.rest += more
         found, self.rest = self.rest[:size], self.rest[size:]
         return found
+
+    def received(self):
+        """What comes next; b"": nothing more comes."""
+        each = min(1.0, self.seconds)
+        self.socket.settimeout(each)
+        try:
+            for _ in tries(self.seconds, each):
+                with contextlib.suppress(TimeoutError):
+                    return self.socket.recv(1 << 16)
+        except ConnectionError:
+            return b""
+        finally:
+            self.socket.settimeout(self.seconds)
+        raise TimeoutError(f"nothing came for {self.seconds} seconds")
 
     def confirm(self, channel, name, fields):
         tags = self.confirmed.setdefault(channel, {})

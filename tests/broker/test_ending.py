@@ -5,6 +5,7 @@ import gc
 import signal
 import socket
 import threading
+import time
 from contextlib import suppress
 
 import pytest
@@ -15,6 +16,7 @@ from tests.broker.steps import Connect
 from tests.broker.test_clients_that_misbehave import content, queue_of
 from tests.broker.test_consumers import consume, delivered, read_deliveries
 from tests.broker.test_serve import serve  # noqa: F401 — a fixture
+from tests.patience import PATIENCE
 from xump import Engine
 from xump.broker import Broker, vhost
 from xump.broker.connection import Connection
@@ -92,6 +94,28 @@ def test_nobody_begins_to_consume_any_more(linked):
     link.send(1, "basic.ack", delivery_tag=1)
     assert link.read_until({"connection.close"})
     thread.join()
+
+
+def test_a_disk_that_answers_after_the_end_finds_nobody(engine, tmp_path, monkeypatch, caplog):
+    """A broker waits for the disk as long as it was told. Then its loop has ended, and with it what waited in the loop."""
+    engine.create_store("disk", "ring", path=tmp_path / "disk.xump", group_ms=0, segment_bytes=1 << 16)
+    [committer] = engine._committers()
+    sync, go_on = committer._backend.sync, threading.Event()
+    with Broker(engine, amqp="127.0.0.1:0", store="disk") as broker:
+        link = Link("a", broker.address, [])
+        link.connect(Connect())
+        queue_of(link, durable=True)
+        monkeypatch.setattr(committer._backend, "sync", lambda: go_on.wait(PATIENCE) and sync())
+        link.send(1, "confirm.select")
+        link.write(b"".join(b"".join(content(bytes(1000))) for _message in range(1000)))
+        [connection] = broker.connections
+        while "stores" not in connection._held:     # it reads no more until the disk has caught up
+            time.sleep(0.01)
+        broker.close(timeout=0)
+        link.socket.close()
+    go_on.set()
+    engine.sync(timeout=PATIENCE)
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def test_what_was_published_is_confirmed_before_the_end(engine, tmp_path):

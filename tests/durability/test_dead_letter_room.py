@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from tests.durability.unhurried import unhurried
 from tests.model.full import SMALL
 from tests.patience import PATIENCE
 from xump import INFINITE, Engine, StoreFull, always, copy_to, deliver, move_to
@@ -204,7 +205,7 @@ def test_a_delay_that_has_ended_does_not_come_back_after_a_crash(tmp_path, clock
     """It ended while the store was closed, as did the time of the message, whose dead letter finds no room."""
     def opened(path):
         engine = Engine(clock=clock)
-        engine.create_store("s", "lmdb", path=path, group_ms=60_000, **SMALL["lmdb"])
+        unhurried(engine.create_store("s", "lmdb", path=path, **SMALL["lmdb"]))
         return engine
 
     with opened(tmp_path / "s") as engine:

@@ -12,6 +12,7 @@ import warnings
 import pytest
 
 from tests.durability.log_in_memory import LOGS, Shelf, two_shelves
+from tests.durability.unhurried import unhurried
 from tests.patience import PATIENCE
 from xump import (
     INFINITE, Conflict, Engine, StoreFailed, StoreFull, SyncTimeout, TransactionError, always, copy_to, deliver, discard, match,
@@ -392,9 +393,9 @@ def test_a_sync_that_takes_too_long(monkeypatch):
 
 def test_a_call_that_lacks_room_waits_for_the_log_to_be_cleaned(tmp_path):
     """A store that was full of what is gone takes messages at once, after opening and while nothing else is written."""
-    options = {"path": tmp_path / "ring", "group_ms": 60_000, "segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 20}
+    options = {"path": tmp_path / "ring", "segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 20}
     with Engine() as engine:
-        engine.create_store("d", "ring", **options)
+        unhurried(engine.create_store("d", "ring", **options))
         queue = engine.create_queue("q", store="d")
         for _ in range(200):        # ten times what it holds, and no commit in between but those that calls ask for
             ids = engine.publish_many("q", [("", bytes(1000))] * 50)
@@ -415,10 +416,10 @@ def test_a_call_that_lacks_room_waits_for_the_log_to_be_cleaned(tmp_path):
 
 def test_ends_in_any_order_are_runs(tmp_path):
     """A store that is nearly full can settle what it holds in one call, in whatever order."""
-    options = {"path": tmp_path / "ring", "group_ms": 60_000, "segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 20}
+    options = {"path": tmp_path / "ring", "segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 20}
     chance = random.Random(1)
     with Engine() as engine:
-        engine.create_store("d", "ring", **options)
+        unhurried(engine.create_store("d", "ring", **options))
         queue = engine.create_queue("q", store="d")
         engine.create_selector("q", when=always, do=deliver("d"), credit=100_000)
         with pytest.raises(StoreFull):
@@ -437,7 +438,7 @@ def test_ends_in_any_order_are_runs(tmp_path):
         engine.check()
         assert engine.stores["d"].backend.end - before < 20 * len(rest)     # one record each would take 40
     with Engine() as engine:
-        engine.create_store("d", "ring", **options)
+        unhurried(engine.create_store("d", "ring", **options))
         assert {message.id for message in engine.queues["q"].browse()} == kept
 
 

@@ -7,11 +7,10 @@ import time
 import pytest
 
 from tests.durability.one_store import KINDS
+from tests.patience import PATIENCE
 from xump import Engine, StoreFailed
 from xump.durability.committer import Committer
 from xump_ext.log.wakeup import Wakeup
-
-LONG = 60
 
 
 class Interrupt(Exception):
@@ -41,7 +40,7 @@ def opened(path, kind="ring", **options):
 
 def test_a_wakeup_wakes_all_that_wait_and_come_later():
     wakeup, woken = Wakeup(), []
-    threads = [threading.Thread(target=lambda: woken.append(wakeup.wait(LONG))) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: woken.append(wakeup.wait(PATIENCE))) for _ in range(3)]
     for thread in threads:
         thread.start()
     wakeup.set()
@@ -68,14 +67,14 @@ def test_no_wakeup_is_lost():
 
     def answer():
         for _ in range(5_000):
-            assert there.wait(LONG)
+            assert there.wait(PATIENCE)
             there.clear()
             back.set()
     thread = threading.Thread(target=answer)
     thread.start()
     for _ in range(5_000):
         there.set()
-        assert back.wait(LONG)
+        assert back.wait(PATIENCE)
         back.clear()
     thread.join()
 
@@ -89,7 +88,7 @@ def test_an_interrupt_before_the_store_is_told_does_not_keep_it_from_writing(tmp
         with pytest.raises(Interrupt):
             queue = engine.create_queue("q", store="d")
         queue = engine.queues["q"]
-        deadline = time.monotonic() + LONG
+        deadline = time.monotonic() + PATIENCE
         while engine._stores["d"].committer._port.waiting and time.monotonic() < deadline:
             time.sleep(0.001)
         assert not engine._stores["d"].committer._port.waiting
@@ -106,8 +105,8 @@ def test_an_interrupted_sync_leaves_the_next_one_as_it_was(tmp_path, monkeypatch
             queue.publish()
             interrupted(monkeypatch, threading.Thread, call)
             with pytest.raises(Interrupt):
-                engine.sync(timeout=LONG)
-            engine.sync(timeout=LONG)
+                engine.sync(timeout=PATIENCE)
+            engine.sync(timeout=PATIENCE)
             assert queue.durable_id == number
 
 
@@ -117,7 +116,7 @@ def test_a_call_that_has_asked_for_a_sync_asks_again_if_the_first_was_interrupte
     with opened(tmp_path / "s") as engine:
         engine.create_queue("q", store="d").publish()
         committer = engine._stores["d"].committer
-        second = threading.Thread(target=lambda: asked.append(committer.sync(time.monotonic() + LONG)))
+        second = threading.Thread(target=lambda: asked.append(committer.sync(time.monotonic() + PATIENCE)))
 
         def hit(thread):
             monkeypatch.setattr(threading.Thread, "start", real)
@@ -127,7 +126,7 @@ def test_a_call_that_has_asked_for_a_sync_asks_again_if_the_first_was_interrupte
             raise Interrupt
         monkeypatch.setattr(threading.Thread, "start", hit)
         with pytest.raises(Interrupt):
-            engine.sync(timeout=LONG)
+            engine.sync(timeout=PATIENCE)
         second.join()
     assert asked == [True]
 

@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 import xump
+from tests.durability.unhurried import unhurried
 from tests.stores.toy_store import ToyStore
 from xump.cli import main
 from xump.errors import Closed, StoreFailed, StoreFull, StoreNotFound
@@ -120,7 +121,7 @@ def test_names_that_are_set_one_by_one_write_the_last_state(tmp_path):
     sizes = {}
     for times in (1, 1000):
         with xump.Engine() as engine:
-            opened(engine, "ring", tmp_path / str(times), durability="group", group_ms=60_000)
+            unhurried(opened(engine, "ring", tmp_path / str(times), durability="group"))
             queue = engine.create_queue("q", store="d", meta={"n": b"\0" * 1000})
             engine.sync()
             for n in range(times):

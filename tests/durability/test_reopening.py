@@ -11,6 +11,7 @@ import pytest
 from tests.durability.log_in_memory import LOGS
 from tests.durability.one_store import KINDS, bodies
 from tests.durability.log_in_memory import two_shelves
+from tests.durability.unhurried import unhurried
 from xump import (
     INFINITE, Conflict, Engine, Housecat, StoreFull, Wolfpack, always, copy_to, default, deliver, discard, match, move_to,
 )
@@ -311,7 +312,7 @@ def test_no_mark_is_left_of_what_is_gone(tmp_path):
     def opened():
         engine = Engine()
         for kind in ("lmdb", "ring"):
-            engine.create_store(kind, kind, path=str(tmp_path / kind), group_ms=60_000)
+            unhurried(engine.create_store(kind, kind, path=str(tmp_path / kind)))
         return engine
 
     with opened() as engine:

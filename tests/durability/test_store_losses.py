@@ -8,6 +8,7 @@ import stat
 
 import pytest
 
+from tests.durability.unhurried import unhurried
 from xump import Engine, always, deliver
 from xump.cli import main as cli
 from xump.errors import StoreCorrupt, StoreLocked
@@ -40,7 +41,7 @@ def make(kind, path, acked, history_limit=None):
     """jobs: so many messages, of which the first were acked; other: three that nobody took. There are four groups, none so large
     that the store's thread writes it: where records lie in the file depends on the calls alone, not on the time."""
     with Engine() as engine:
-        engine.create_store("s", kind, path=path, group_ms=60_000)
+        unhurried(engine.create_store("s", kind, path=path))
         engine.create_queue("jobs", store="s", history_limit=history_limit)
         engine.create_queue("other", store="s")
         messages = [(f"job.{n}", b"x" * 200) for n in range(1, MESSAGES + 1)]

@@ -7,6 +7,7 @@ import threading
 import pyarrow
 import pytest
 
+from tests.durability.unhurried import unhurried
 from tests.patience import PATIENCE
 from xump import (
     INFINITE, Engine, OutcomeFlag, StoreFailed, StoreFull, always, copy_to, deliver, discard, move_to, overflow, where,
@@ -130,8 +131,8 @@ def test_a_smaller_message_behind_one_that_found_no_room(tmp_path):
 def test_a_call_of_many_messages_has_room_made_for_it(tmp_path, publish):
     """As one message has. What was purged is not written yet."""
     with Engine() as engine:
-        engine.create_store("s", "ring", path=str(tmp_path / "s"), durability="group", group_ms=60_000, segment_bytes=SEGMENT,
-                            min_bytes=0, max_bytes=8 * SEGMENT)
+        unhurried(engine.create_store("s", "ring", path=str(tmp_path / "s"), segment_bytes=SEGMENT, min_bytes=0,
+                                      max_bytes=8 * SEGMENT))
         engine.create_queue("jobs", store="s")
         count = filled(engine, "jobs", 20_000)
         engine.queues["jobs"].purge()
@@ -317,7 +318,7 @@ def test_a_disk_that_does_not_say_its_room_fails_no_publish(tmp_path, monkeypatc
     """Much has come in, so the store is asked on behalf of a publish whose message is in: that says so, and the message stays."""
     here = threading.get_ident()
     with Engine() as engine:
-        engine.create_store("s", kind, path=str(tmp_path / "s"), durability="group", group_ms=60_000)
+        unhurried(engine.create_store("s", kind, path=str(tmp_path / "s")))
         engine.create_queue("q", store="s")
         engine.sync()
         backend = engine._stores["s"].backend
@@ -382,7 +383,7 @@ def full_ring_with_condition(tmp_path, durability):
 
     options = RING | {"max_bytes": 8 * SEGMENT}
     engine = Engine()
-    engine.create_store("s", "ring", path=str(tmp_path / "s"), durability=durability, group_ms=60_000, **options)
+    unhurried(engine.create_store("s", "ring", path=str(tmp_path / "s"), durability=durability, **options))
     with engine.building():
         engine.create_queue("jobs", store="s")
         engine.create_queue("up")

@@ -13,6 +13,7 @@ from contextlib import nullcontext
 
 import pytest
 
+from tests.durability.unhurried import unhurried
 from tests.patience import PATIENCE
 from xump import INFINITE, Engine, always, deliver, move_to
 from xump.durability.committer import Committer
@@ -21,7 +22,6 @@ from xump.stores.lmdb import LmdbStore
 from xump.stores.ring import RingStore
 
 CALLS = 20
-TOO_LONG_MS = 60_000        # so that no thread writes before it is asked to
 
 
 class Counting:
@@ -60,7 +60,7 @@ def kind(request):
 def engine_on(path, kind, durability):
     engine = Engine()
     with engine.building():
-        backend = engine.create_store("disk", kind, path=path, durability=durability, group_ms=TOO_LONG_MS).backend
+        backend = unhurried(engine.create_store("disk", kind, path=path, durability=durability)).backend
         engine.create_queue("jobs", store="disk")
         engine.create_selector("jobs", when=always, do=deliver("worker"), credit=10_000)
     engine.sync()
@@ -181,7 +181,7 @@ def test_the_thread_gets_its_turn_while_contents_are_read(tmp_path, kind, monkey
         engine.publish_many("jobs", [("", b"body")] * 1000)
     writes = []
     with Engine() as engine:
-        backend = engine.create_store("disk", kind, path=tmp_path / "s", group_ms=0.1).backend
+        backend = engine.create_store("disk", kind, path=tmp_path / "s", durability="process", group_ms=0.1).backend
         fetch = backend.fetch
         monkeypatch.setattr(backend, "fetch", lambda *record: (time.sleep(1e-4), fetch(*record)[0], fetch(*record)[1][:140])[1:])
         with engine.building():
@@ -200,7 +200,7 @@ def test_the_thread_gets_its_turn_while_contents_are_read(tmp_path, kind, monkey
 
 
 @pytest.mark.parametrize("source_deleted", [False, True])
-@pytest.mark.parametrize("group_ms", [0.1, 1, TOO_LONG_MS])
+@pytest.mark.parametrize("group_ms", [0.1, 1, 60_000])
 def test_after_sync_a_message_that_was_moved_is_in_one_store_only(tmp_path, kind, group_ms, source_deleted):
     """In the files as they are then; also if the queue that it came from is gone."""
     def stores(folder):
@@ -233,7 +233,7 @@ def test_sync_waits_for_what_went_on_in_the_group_of_another_thread(tmp_path, ki
     engine = Engine()
     with engine.building():
         for name, queue in (("left", "a"), ("right", "b")):
-            engine.create_store(name, kind, path=tmp_path / name, group_ms=TOO_LONG_MS)
+            unhurried(engine.create_store(name, kind, path=tmp_path / name))
             engine.create_queue(queue, store=name)
         engine.create_selector("a", when=always, do=move_to("b"), credit=INFINITE)
     engine.publish("a", "", b"body")

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from tests.durability.unhurried import unhurried
 from tests.engine.test_waits import Waiting
 from xump import INFINITE, Engine, QueueFull, aio, always, move_to
 from xump.durability.committer import Committer
@@ -26,7 +27,7 @@ def commit(engine):
 def engine(tmp_path):
     with Engine() as engine:
         # Its thread writes nothing by itself: it would say how much room there really is, and let in what waits.
-        engine.create_store("s", "lmdb", path=str(tmp_path / "s"), group_ms=60_000)
+        unhurried(engine.create_store("s", "lmdb", path=str(tmp_path / "s")))
         engine.create_queue("jobs", store="s", limit=1)
         engine.publish("jobs", "first")
         engine.sync()
@@ -129,7 +130,7 @@ def test_each_moment_has_its_own_time_though_a_store_is_cleaned_in_between(tmp_p
     cleaned = []
     monkeypatch.setattr(Committer, "make_room", make_room)
     with Engine(clock=clock) as engine:
-        engine.create_store("s", "lmdb", path=str(tmp_path / "s"), group_ms=60_000)
+        unhurried(engine.create_store("s", "lmdb", path=str(tmp_path / "s")))
         engine.create_queue("jobs", store="s", limit=1)
         engine.publish("jobs", "first")
         [committer] = engine._committers()

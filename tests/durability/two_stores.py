@@ -2,13 +2,14 @@
 
 import shutil
 
+from tests.durability.unhurried import unhurried
 from xump import Engine
 
 
 def make_stores(engine, kind, folder, names=("a", "b"), **options):
     """Stores of these names, which no thread writes while the test lasts."""
     for name in names:
-        engine.create_store(name, kind, path=f"{folder}/{name}", group_ms=60_000, **options)
+        unhurried(engine.create_store(name, kind, path=f"{folder}/{name}", **options))
 
 
 def commit(engine, name):

@@ -8,8 +8,8 @@ from sqlalchemy.util import await_only, greenlet_spawn
 
 import xump
 import xump.sql
-from tests.sql.conftest import BUSINESS, until
-from xump.sql import aio, configure_sqlite
+from tests.sql.conftest import BUSINESS, set_up, until
+from xump.sql import aio
 from xump.sql.hosts import LoopEvent, LoopHost
 
 
@@ -21,9 +21,7 @@ def run(url):
 def running_on(url):
     def run(main):
         async def around():
-            database = create_async_engine(url.replace("sqlite:", "sqlite+aiosqlite:"))
-            if database.dialect.name == "sqlite":
-                configure_sqlite(database)
+            database = set_up(create_async_engine(url.replace("sqlite:", "sqlite+aiosqlite:")))
             try:
                 await aio.check(database)
                 return await main(database)

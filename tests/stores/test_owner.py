@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.durability.unhurried import unhurried
 from tests.stores.toy_store import ToyStore
 from xump import Engine
 from xump.errors import StoreFailed, StoreLocked
@@ -144,7 +145,7 @@ def test_a_program_that_copies_its_open_store(tmp_path, kind, durability, then):
     path, store = str(tmp_path / "s"), {"ring": RingStore, "lmdb": LmdbStore}[kind]
     locked, data = (path, path) if kind == "ring" else (f"{path}/owner", f"{path}/data.mdb")
     engine = Engine()
-    engine.create_store("s", kind, path=path, durability=durability, group_ms=60_000)
+    unhurried(engine.create_store("s", kind, path=path, durability=durability))
     engine.create_queue("q", store="s")
     engine.publish("q", "first")
     engine.sync()

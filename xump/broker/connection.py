@@ -25,6 +25,7 @@ from xump.broker.envelope import envelope_to_send
 from xump.broker.errors import ProtocolError, reply_text
 from xump.broker.memory import REASON
 from xump.broker.methods import UnknownMethod, encode
+from xump.broker.patience import soon
 from xump.broker.tables import Table
 from xump.errors import Closed
 from xump.topology.graph import printable
@@ -226,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         """A store has to catch up: nothing more is read from this client until it has."""
         if "stores" not in self._held:
             self._hold("stores")
-            self.vhost.engine.when_relieved(lambda error: self.broker.loop.call_soon_threadsafe(self._go_on, "stores"))
+            self.vhost.engine.when_relieved(lambda error: soon(self.broker.loop, self._go_on, "stores"))
 
     def _hold(self, why: str) -> None:
         """Nothing more is read for now. The client's silence does not count meanwhile."""
@@ -388,8 +389,8 @@ class Connection(asyncio.BufferedProtocol):
         """Something was offered to a consumer here, perhaps by another thread."""
         if threading.get_ident() == self.broker.thread:
             self.drain_soon()
-        elif not self.broker.loop.is_closed():
-            self.broker.loop.call_soon_threadsafe(self.drain_soon)
+        else:
+            soon(self.broker.loop, self.drain_soon)
 
     def drain_soon(self) -> None:
         """Write deliveries when what happens now is over."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from xump.broker.errors import ProtocolError, precondition
+from xump.broker.patience import soon
 from xump.errors import StoreFull
 from xump_ext.amqp.decoder import KIND_ACK, KIND_NACK, KIND_REJECT, Decoder, Settle
 
@@ -80,8 +81,7 @@ class Settling:
         if not engine.pressed:
             raise precondition(str(error)) from error
         self._left = rows
-        engine.when_relieved(
-            lambda _error: connection.broker.loop.call_soon_threadsafe(connection.carry_out, self._channel, self.go_on))
+        engine.when_relieved(lambda _error: soon(connection.broker.loop, connection.carry_out, self._channel, self.go_on))
 
 
 def _kept(decoder: Decoder, at: int, end: int) -> list[Row]:

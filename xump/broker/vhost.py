@@ -21,7 +21,7 @@ from xump.broker.errors import not_found, refused
 from xump.broker.exchange_graph import PREFIX, ExchangeGraph
 from xump.broker.exchanges import Destination, Exchange, reached, standard
 from xump.broker.incoming import Entering, Incoming, Outcome
-from xump.broker.patience import in_steps
+from xump.broker.patience import in_steps, soon
 from xump.broker.permissions import is_staged
 from xump.broker.program_selectors import ProgramSelectors
 from xump.broker.queue_arguments import engine_properties, string
@@ -391,8 +391,8 @@ class Vhost:
             """Some thread's call has changed the graph."""
             self.program_selectors.tell(changes)
             gone = [one.thing.name for one in changes if one.what == "queue" and not one.came and one.thing.name is not None]
-            if gone and not loop.is_closed():
-                loop.call_soon_threadsafe(self._look_for, gone)
+            if gone:
+                soon(loop, self._look_for, gone)
         self._watch = self.engine.watch(told)
         self.program_selectors.look()
         self._timer = loop.create_task(in_steps(self.engine, self._do_what_falls_due))
@@ -448,7 +448,7 @@ class Vhost:
                 call(error)
 
         try:
-            self.engine.when_durable(lambda error: loop.call_soon_threadsafe(tell, error))
+            self.engine.when_durable(lambda error: soon(loop, tell, error))
         except Closed as error:
             tell(error)
 

@@ -27,8 +27,9 @@ def addresses(queue):
 
 @pytest.fixture(params=["ram", "ring", "lmdb"])
 def jobs(request, engine, tmp_path):
+    """A queue. In a file it waits for no disk, which may stand still for longer than a client waits for its answer."""
     if request.param != "ram":
-        engine.create_store("disk", request.param, path=str(tmp_path / "store"))
+        engine.create_store("disk", request.param, path=str(tmp_path / "store"), durability="process")
     return engine.create_queue("jobs", store="ram" if request.param == "ram" else "disk")
 
 

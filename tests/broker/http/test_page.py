@@ -125,7 +125,7 @@ def test_a_queue_of_more_than_a_page(engine, browse):
 def test_clients_and_their_windows(engine, browse, web):
     engine.create_queue("by hand").publish("a")
     with pika.BlockingConnection(pika.ConnectionParameters(
-            *web.broker.address, client_properties={"product": "shop"})) as connection:
+            *web.broker.address, client_properties={"product": "shop"}, heartbeat=0)) as connection:     # it is idle
         channel = connection.channel()
         channel.queue_declare("jobs")
         channel.basic_qos(prefetch_count=2)

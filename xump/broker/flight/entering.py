@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from xump._arguments import COUNT_MAX
+from xump.broker.patience import soon
 from xump.broker.queues import is_stored
 from xump.errors import Closed, QueueNotFound, StoreFull, XumpError
 from xump_ext.memory.slab import prepare_memory
@@ -204,8 +205,7 @@ class Entering:
         if error is not None:
             logger.error("queue %r does not let in what it has adopted: %s", name, error)
             return
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._step, name)
+        soon(self._loop, self._step, name)
 
     def _stand_in_line(self, name: str, target: Target, why: str) -> None:
         self._is_stuck(target, why)

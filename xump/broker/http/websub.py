@@ -36,7 +36,7 @@ from xump.broker.http.call import Call
 from xump.broker.http.outgoing import Outgoing, kind_of
 from xump.broker.http.problems import RETRY_SECONDS, Problem, asking
 from xump.broker.http.targets import check_target, checked_url
-from xump.broker.patience import in_steps, with_room
+from xump.broker.patience import in_steps, soon, with_room
 from xump.conditions import always, match
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ class Hub:
         def told(changes: list[Change]) -> None:
             """The graph has changed."""
             gone = [str(one.thing.name) for one in changes if one.what == "queue" and not one.came]
-            if gone and not loop.is_closed():
-                loop.call_soon_threadsafe(self._sources_gone, vhost, gone)
+            if gone:
+                soon(loop, self._sources_gone, vhost, gone)
 
         self._watches.append(vhost.engine.watch(told))
         for name, queue in list(vhost.engine.queues.items()):
