@@ -132,11 +132,12 @@ def test_clients_and_their_windows(engine, browse, web):
         channel.basic_consume("jobs", lambda *_: None)
         for _ in range(3):
             channel.basic_publish("", "jobs", b"x")
-        web("POST", "/queues/by%20hand/take")
         connection.process_data_events(0)
 
         async def use(page):
+            await asyncio.to_thread(web, "POST", "/queues/by%20hand/take")       # its lease ends while Chromium starts
             await page.until("document.getElementById('connections').innerText", "jobs: 2 of 2")
+            await page.until("document.getElementById('connections').innerText", "by hand")
             rows = await page.value("[...document.querySelectorAll('#connections tbody tr')].map((row) => row.innerText)")
             assert re.fullmatch(r"shop\tguest\t127\.0\.0\.1:\d+\t1\t0\tjobs: 2 of 2\t", rows[0])
             assert rows[1] == "HTTP\tguest\t\t0\t0\tby hand: 1 of any number\t"
