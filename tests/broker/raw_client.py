@@ -13,7 +13,7 @@ from typing import Any
 
 from pamqp import commands
 
-from tests.broker.steps import Confirms, Connect, Method, Publish, Raw, Until, Wait
+from tests.broker.steps import Confirms, Connect, Method, Publish, Raw, Settled, Until, Wait
 from tests.patience import tries
 from xump.broker.envelope import FLAGS, split
 from xump.broker.methods import decode, encode
@@ -287,6 +287,9 @@ def carry_out(link, step):
                 link.note(*found)
     elif isinstance(step, Until):
         link.read_until({step.name, "connection.close"})
+    elif isinstance(step, Settled):
+        link.send(1, "queue.declare", queue=step.queue, passive=True)
+        link.read_until({"queue.declareok"}, silent=True)
     elif isinstance(step, Confirms):
         while link.open and len(link.confirmed.get(step.channel, {})) < step.count and step.channel not in link.gone:
             found = link.event()

@@ -7,7 +7,7 @@ run of that.
 from tests.broker.scripts_of_bounds import ARGUMENTS, BOUNDS, DEAD, FRAMES, NAMES
 from tests.broker.scripts_of_routing import ROUTES
 from tests.broker.steps import (
-    Connect, ack, bind, confirms, consume, do, exchange, get, nack, publish, queue, raw, reject, wait,
+    Connect, ack, bind, confirms, consume, do, exchange, get, nack, publish, queue, raw, reject, settled, wait,
 )
 
 HEADERS = {
@@ -318,26 +318,28 @@ DEAD_LETTERS = {
                     publish(headers={"CC": ["r"]}), get(no_ack=False), reject(1, requeue=False), consume("dead", no_ack=True),
                     wait()],
     "copies by the default exchange": [queue("r"), queue(args={"x-dead-letter-exchange": ""}),
-        publish(headers={"CC": ["r"]}), get(no_ack=False), reject(1, requeue=False), get(), *(get("r") for _n in range(3))],
+        publish(headers={"CC": ["r"]}), get(no_ack=False), reject(1, requeue=False), settled(), get(),
+        *(get("r") for _n in range(3))],
     "blind copies": [queue("r"), queue(args={"x-dead-letter-exchange": ""}), publish(headers={"BCC": ["r"], "a": 1}),
-        get(no_ack=False), reject(1, requeue=False), get(), *(get("r") for _n in range(3))],
+        get(no_ack=False), reject(1, requeue=False), settled(), get(), *(get("r") for _n in range(3))],
     "copies through exchanges": [
         exchange(), exchange("f", "topic"), do("exchange.bind", destination="f", source="e", routing_key="other"),
         queue("dead"), bind("dead", "f", "#"), bind("dead", "e", "other"), queue("away"), bind("away", "e", "nobody"),
         queue(args={"x-dead-letter-exchange": "e"}), publish(headers={"CC": ["x", "other"], "BCC": ["y"]}),
-        get(no_ack=False), reject(1, requeue=False), get("dead"), get("dead"), get("away")],
+        get(no_ack=False), reject(1, requeue=False), settled(), get("dead"), get("dead"), get("away")],
     "copies by an alternate exchange": [
         exchange(args={"alternate-exchange": "f"}), exchange("f", "topic"), queue("dead"), bind("dead", "f", "r"),
         queue("other"), bind("other", "e", "s"), queue(args={"x-dead-letter-exchange": "e"}),
-        publish(headers={"CC": ["r"]}), get(no_ack=False), reject(1, requeue=False), get("dead"),
-        publish(headers={"CC": ["r", "s"]}), get(no_ack=False), reject(3, requeue=False), get("dead"), get("other")],
+        publish(headers={"CC": ["r"]}), get(no_ack=False), reject(1, requeue=False), settled(), get("dead"),
+        publish(headers={"CC": ["r", "s"]}), get(no_ack=False), reject(3, requeue=False), settled(), get("dead"), get("other")],
     "copies with another key": [
-        queue("dead"), queue("r"), queue(args=DEAD), publish(headers={"CC": ["r"]}), get(no_ack=False), reject(1, requeue=False),
-        get("dead"), get("r"), get("r")],
+        queue("dead"), queue("r"), queue(args=DEAD), publish(headers={"CC": ["r"]}), get(no_ack=False),
+        reject(1, requeue=False), settled(), get("dead"), get("r"), get("r")],
     "copies that die twice": [
         queue("dead", args={"x-dead-letter-exchange": ""}), queue("r"), queue(args={"x-dead-letter-exchange": "e"}),
         exchange(kind="fanout"), bind("dead", "e"), publish(headers={"CC": ["r"]}), get("r"), get(no_ack=False),
-        reject(2, requeue=False), get("dead", no_ack=False), reject(3, requeue=False), get(), get("r"), get("r")],
+        reject(2, requeue=False), settled(), get("dead", no_ack=False), reject(3, requeue=False), settled("dead"),
+        get(), get("r"), get("r")],
     "copies that expire": [
         queue("r"), queue("dead"), queue(args={"x-dead-letter-exchange": "e"}), exchange(), bind("dead", "e", "r"),
         publish(headers={"CC": ["r"]}, expiration="1"), consume("dead", no_ack=True), wait()],

@@ -65,6 +65,14 @@ class Until(Step):
 
 
 @dataclass
+class Settled(Step):
+    """A queue has done what was sent before, such as a reject. RabbitMQ's queues are processes: another one may be asked before a
+    dead letter has come there, and the same one before it has sent it."""
+
+    queue: str = "q"
+
+
+@dataclass
 class Confirms(Step):
     """So many messages are confirmed, one way or the other."""
 
@@ -123,6 +131,10 @@ def until(name, *, on="a"):
 
 def wait(count=1, *, on="a"):
     return Wait(on, count)
+
+
+def settled(queue="q", *, on="a"):
+    return Settled(on, queue)
 
 
 def confirms(count, *, on="a1"):
