@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from xump_ext.state.sleeper import Sleeper
 
 Taken = TypeVar("Taken")
+
+
+def soon(loop: asyncio.AbstractEventLoop, tell: Callable[..., object], *given: object) -> None:
+    """Call `tell(*given)` in the loop, from any thread; nothing once the loop is closed: what waited there is gone with it."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(tell, *given)
 
 
 class Alarm:
@@ -79,8 +86,7 @@ class Alarm:
 
     def _moved(self) -> None:
         """The engine calls this, in any thread, when something falls due earlier than was known."""
-        with suppress(RuntimeError):            # the loop is closed, and the tasks that waited are gone with it
-            self._loop.call_soon_threadsafe(self._ring)
+        soon(self._loop, self._ring)
 
     def _ring(self) -> None:
         if self._tasks == 0 or self._engine.closed:     # they ended while this call was on its way, or closing has woken them
@@ -136,12 +142,7 @@ async def wait(
 
 def _waker(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> Callable[[], None]:
     """The callback for the engine, which may call it in any thread, twice, or after the loop has ended."""
-
-    def wake() -> None:
-        with suppress(RuntimeError):            # the loop is closed, and the task that waited is gone with it
-            loop.call_soon_threadsafe(_wake, woken)
-
-    return wake
+    return partial(soon, loop, _wake, woken)
 
 
 def _wake(woken: asyncio.Future[None]) -> None:

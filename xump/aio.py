@@ -18,11 +18,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from xump._aio_wait import wait
+from xump._aio_wait import soon, wait
 from xump._arguments import check_timeout
 from xump._requests import no_reply
 from xump.errors import StoreFull
@@ -353,8 +352,7 @@ async def _told(ask: Callable[[Callable[[BaseException | None], object]], None])
         if threading.get_ident() == own:        # before `ask` returns: the loop need not be woken
             _settle(future, error)
             return
-        with suppress(RuntimeError):            # the loop is closed, and the task that waited is gone with it
-            loop.call_soon_threadsafe(_settle, future, error)
+        soon(loop, _settle, future, error)
 
     ask(tell)
     await future

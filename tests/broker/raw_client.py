@@ -223,7 +223,7 @@ class Link:
         return found
 
     def received(self):
-        """What comes next; b"": nothing more comes."""
+        """Return the next bytes; b"" once the server has closed the connection."""
         each = min(1.0, self.seconds)
         self.socket.settimeout(each)
         try:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pamqp import commands
 
+from xump._aio_wait import soon
 from xump.broker import login
 from xump.broker.bodies import Bodies
 from xump.broker.dispatch import dispatch
@@ -25,7 +26,6 @@ from xump.broker.envelope import envelope_to_send
 from xump.broker.errors import ProtocolError, reply_text
 from xump.broker.memory import REASON
 from xump.broker.methods import UnknownMethod, encode
-from xump.broker.patience import soon
 from xump.broker.tables import Table
 from xump.errors import Closed
 from xump.topology.graph import printable

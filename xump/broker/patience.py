@@ -2,12 +2,11 @@
 
 A block holds for a thread, and a task that awaits inside one would take others with it. So each step of a task, from one `await`
 to the next, is in a block of its own (`in_steps`). A change that the stores have no room for yet is made when they have some
-(`with_room`). The threads of stores tell the loop what they have done (`soon`).
+(`with_room`).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
@@ -57,12 +56,6 @@ class _Steps(Generic[T]):
                 yield awaited
             except BaseException as raised:             # it was cancelled, or the loop has ended
                 error = raised
-
-
-def soon(loop: asyncio.AbstractEventLoop, tell: Callable[..., object], *given: object) -> None:
-    """Call `tell(*given)` in the loop, from any thread. If the loop has ended, what waited there is gone with it."""
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(tell, *given)
 
 
 async def with_room(engine: Engine, do: Callable[[], T]) -> T:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from xump._aio_wait import soon
 from xump.broker.errors import ProtocolError, precondition
-from xump.broker.patience import soon
 from xump.errors import StoreFull
 from xump_ext.amqp.decoder import KIND_ACK, KIND_NACK, KIND_REJECT, Decoder, Settle
 

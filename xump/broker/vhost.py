@@ -14,14 +14,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from xump._aio_wait import wait
+from xump._aio_wait import soon, wait
 from xump.broker import keeping
 from xump.broker.envelope import headers_of
 from xump.broker.errors import not_found, refused
 from xump.broker.exchange_graph import PREFIX, ExchangeGraph
 from xump.broker.exchanges import Destination, Exchange, reached, standard
 from xump.broker.incoming import Entering, Incoming, Outcome
-from xump.broker.patience import in_steps, soon
+from xump.broker.patience import in_steps
 from xump.broker.permissions import is_staged
 from xump.broker.program_selectors import ProgramSelectors
 from xump.broker.queue_arguments import engine_properties, string

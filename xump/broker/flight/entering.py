@@ -16,8 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from xump._aio_wait import soon
 from xump._arguments import COUNT_MAX
-from xump.broker.patience import soon
 from xump.broker.queues import is_stored
 from xump.errors import Closed, QueueNotFound, StoreFull, XumpError
 from xump_ext.memory.slab import prepare_memory

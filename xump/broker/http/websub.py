@@ -30,13 +30,14 @@ from aiohttp import web
 from yarl import URL
 
 import xump.aio
+from xump._aio_wait import soon
 from xump.actions import copy_to, deliver
 from xump.broker.exchanges import topic_matches
 from xump.broker.http.call import Call
 from xump.broker.http.outgoing import Outgoing, kind_of
 from xump.broker.http.problems import RETRY_SECONDS, Problem, asking
 from xump.broker.http.targets import check_target, checked_url
-from xump.broker.patience import in_steps, soon, with_room
+from xump.broker.patience import in_steps, with_room
 from xump.conditions import always, match
 
 if TYPE_CHECKING:
